@@ -1,0 +1,1 @@
+"""Protobuf messages that jaxprof reads and writes, built at run time from short field tables."""
