@@ -64,6 +64,8 @@ def attribute_fields(opcode: str, attributes: dict[str, str], arguments: str) ->
     for key in ("dimensions", "iota_dimension"):
         if key in attributes:
             fields["dimensions"] = _numbers(attributes[key])
+    if "fft_length" in attributes:
+        fields["fft_length"] = _numbers(attributes["fft_length"])
     if opcode in ("dot", "ragged-dot"):
         kinds = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
         fields["dot"] = DotDims(*(_numbers(attributes.get(kind, "")) for kind in kinds))

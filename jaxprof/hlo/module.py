@@ -80,6 +80,7 @@ class Instruction:
     conv: ConvDims | None = None
     feature_groups: int = 1
     batch_groups: int = 1
+    fft_length: tuple[int, ...] = ()
     fusion_kind: str = ""
     direction: str = ""
     """Of a compare: LT, LE, GT, GE, EQ or NE."""
@@ -226,6 +227,7 @@ def _instruction(proto: Any, made: dict[int, Instruction], names: dict[int, str]
         conv=_conv(proto.convolution_dimension_numbers) if proto.HasField("convolution_dimension_numbers") else None,
         feature_groups=max(1, proto.feature_group_count),
         batch_groups=max(1, proto.batch_group_count),
+        fft_length=tuple(proto.fft_length),
         fusion_kind=proto.fusion_kind,
         direction=proto.comparison_direction,
         target=proto.custom_call_target,

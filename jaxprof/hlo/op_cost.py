@@ -80,3 +80,11 @@ class ModuleCosts:
     ops: tuple[OpCost, ...]
     warnings: tuple[str, ...] = ()
     """One line each, for people: malformed replica groups, unknown trip counts, unpriced kernels, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredCost:
+    """What a user says one run of a kernel costs on one device; None where not said."""
+
+    flops: int | None = None
+    bytes: int | None = None
