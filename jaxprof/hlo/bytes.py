@@ -37,7 +37,7 @@ class Traffic:
 
 
 def instruction_traffic(instruction: Instruction, module: Module, *, tiled: bool) -> Traffic:
-    """HBM traffic of one execution. ``tiled`` says that memory space 1 is on-chip, as it is for the TPU compiler only."""
+    """HBM traffic of one execution. ``tiled``: memory space 1 is on-chip, as it is for the TPU compiler only."""
     operands = _distinct(instruction)
     match instruction.opcode:
         case opcode if opcode in FREE:
@@ -53,7 +53,8 @@ def instruction_traffic(instruction: Instruction, module: Module, *, tiled: bool
         case "dynamic-update-slice":
             _, update, *indices = instruction.operands
             return Traffic(
-                _bytes(update.shape, tiled) + _sum(indices, tiled), _bytes(_like(update.shape, instruction.shape), tiled)
+                _bytes(update.shape, tiled) + _sum(indices, tiled),
+                _bytes(_like(update.shape, instruction.shape), tiled),
             )
         case "scatter":
             update = instruction.operands[-1]
@@ -188,7 +189,9 @@ def _distinct(instruction: Instruction) -> list[Instruction]:
 
 def _like(part: Shape, whole: Shape) -> Shape:
     """A region of ``whole`` with the sizes of ``part``: it lies where the whole lies."""
-    return Shape(part.dtype, part.dims, whole.layout if len(part.dims) == len(whole.dims) else part.layout, part.elements)
+    return Shape(
+        part.dtype, part.dims, whole.layout if len(part.dims) == len(whole.dims) else part.layout, part.elements
+    )
 
 
 def _sum(operands: list[Instruction] | tuple[Instruction, ...], tiled: bool) -> int:

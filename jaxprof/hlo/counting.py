@@ -13,9 +13,9 @@ from jaxprof.hlo.shapes import Shape, is_complex, is_floating
 from jaxprof.hlo.work import Work
 
 ARITHMETIC = frozenset({
-    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "abs", "negate", "sign", "power", "sqrt",
-    "rsqrt", "cbrt", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "tan", "sine",
-    "cosine", "atan2", "erf", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "clamp",
+    "add", "subtract", "multiply", "divide", "remainder", "maximum", "minimum", "abs", "negate", "sign", "power",
+    "sqrt", "rsqrt", "cbrt", "exponential", "exponential-minus-one", "log", "log-plus-one", "logistic", "tanh", "tan",
+    "sine", "cosine", "atan2", "erf", "floor", "ceil", "round-nearest-afz", "round-nearest-even", "clamp",
 })  # fmt: skip
 """Opcodes that compute on each element. Comparisons, selections and conversions move bits and count nothing."""
 

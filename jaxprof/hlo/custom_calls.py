@@ -1,4 +1,4 @@
-"""FLOPs of calls into libraries and hand-written kernels, from their shapes, their configuration or their declared cost."""
+"""FLOPs of calls into libraries and hand-written kernels: from shapes, configuration or a declared cost."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ _NO_FLOPS = re.compile(
     r"annotate_device_placement|PadToStatic|SliceToDynamic|AssumeGatherIndicesInBound|NopReturnToken|LayoutConstraint|"
     r"TopK|__gpu\$TopK|ApproxTopK|cu_threefry2x32(_ffi)?|__cub\$\w+|ShapeAssertion|global_device_id"
 )
-"""Targets that move, select or hash data: nothing that MFU is about."""
+"""Targets that move, select or hash data."""
 
 
 def custom_call_work(call: Instruction, declared: Mapping[str, DeclaredCost]) -> Work:
-    """FLOPs of a custom call by operand dtype, or the reason why they are unknown. A declared cost goes before all else."""
+    """FLOPs of a custom call by operand dtype, or why they are unknown. A declared cost goes before all else."""
     if (cost := declared_cost(call, declared)) is not None and cost.flops is not None:
         return Work({_dtype(call): cost.flops})
-    target = call.target
     if is_host_callback(call):
         return Work(unknown="host callback")
-    if _NO_FLOPS.fullmatch(target):
+    if moves_data(call):
         return Work()
     config = backend_config(call)
     if (estimate := _find(config, "cost_estimate")) and "flops" in estimate:
@@ -40,6 +39,11 @@ def custom_call_work(call: Instruction, declared: Mapping[str, DeclaredCost]) ->
 
 def is_host_callback(call: Instruction) -> bool:
     return "callback" in call.target
+
+
+def moves_data(call: Instruction) -> bool:
+    """Whether a call is known to compute nothing that MFU is about."""
+    return _NO_FLOPS.fullmatch(call.target) is not None
 
 
 def is_attention(call: Instruction) -> bool:
@@ -117,7 +121,7 @@ def _library_flops(call: Instruction, config: dict[str, Any]) -> int | None:
 
 
 def _gemm_flops(call: Instruction, config: dict[str, Any]) -> int | None:
-    """2mnk of a matmul call: k from the dimension numbers in its configuration, else the last dimension of the left side."""
+    """2mnk of a matmul call: k from the dimension numbers in its configuration, else the left side's last dimension."""
     lhs = call.operand_shapes[0]
     numbers = _find(config, "dot_dimension_numbers")
     if numbers is not None:

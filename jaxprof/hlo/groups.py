@@ -37,7 +37,7 @@ class MeshGroups:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     axes: tuple[tuple[int, int, int], ...]
-    """(axis, pre-size, size) of each axis or part of an axis, major to minor; pre-size 1 and the whole size for a full axis."""
+    """(axis, pre-size, size) of each axis or part of one, major to minor; pre-size 1 and the whole size for a full axis."""
     device_ids: tuple[int, ...] = ()
     """Devices in row-major order of the mesh where that is not simply 0, 1, 2, ..."""
 
@@ -72,7 +72,7 @@ def expand(notation: DeviceGroups) -> Groups:
 def _expand_mesh(
     names: tuple[str, ...], sizes: tuple[int, ...], axes: tuple[tuple[int, int, int], ...], device_ids: tuple[int, ...]
 ) -> Groups:
-    """Each axis is split where a part of it is named; then groups are iota over the split axes with the named ones minor."""
+    """Splits each axis where a part of it is named; groups are then iota over the split axes, the named ones minor."""
     devices = math.prod(sizes)
     if device_ids and len(device_ids) != devices:
         raise MalformedGroups(f"{len(device_ids)} device ids for a mesh of {devices} devices")

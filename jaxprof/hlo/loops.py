@@ -27,7 +27,11 @@ class _Scope:
     __slots__ = ("carried", "module", "operands", "outer")
 
     def __init__(
-        self, module: Module, operands: tuple[Instruction, ...] = (), outer: _Scope | None = None, carried: Instruction | None = None
+        self,
+        module: Module,
+        operands: tuple[Instruction, ...] = (),
+        outer: _Scope | None = None,
+        carried: Instruction | None = None,
     ) -> None:
         self.module = module
         self.operands = operands
@@ -38,8 +42,8 @@ class _Scope:
     def value(self, instruction: Instruction, *, symbolic: bool) -> Linear | None:
         """The integer that an instruction yields; None where it depends on data.
 
-        ``symbolic`` lets elements of this loop's carried tuple stay unknown, to find steps; otherwise only elements that
-        the loop never changes have a value.
+        ``symbolic`` lets elements of this loop's carried tuple stay unknown, to find steps; otherwise only elements
+        that the loop never changes have a value.
         """
         match instruction.opcode:
             case "constant":
@@ -75,7 +79,9 @@ class _Scope:
                 inner = _Scope(self.module, source.operands, self)
                 return inner._element(self.module.computations[source.called[0]].root, index, symbolic=symbolic)
             case "while":
-                return self._element(source.operands[0], index, symbolic=symbolic) if self._keeps(source, index) else None
+                return (
+                    self._element(source.operands[0], index, symbolic=symbolic) if self._keeps(source, index) else None
+                )
             case "parameter" if self.carried is not None:
                 if symbolic:
                     return Linear(0, index)
@@ -91,7 +97,7 @@ class _Scope:
         return self.step(loop, index) == Linear(0, index)
 
     def step(self, loop: Instruction, index: int) -> Linear | None:
-        """Element ``index`` after one iteration of a loop that stands in this scope, in terms of the elements before it."""
+        """Element ``index`` after one iteration of a loop in this scope, in terms of the elements before it."""
         body = _Scope(self.module, outer=self, carried=loop)
         return body._element(self.module.computations[loop.called[0]].root, index, symbolic=True)
 
@@ -107,7 +113,7 @@ def _combine(left: Linear | None, right: Linear | None, sign: int) -> Linear | N
 
 
 def _trip_count(loop: Instruction, scope: _Scope) -> int | None:
-    """Iterations of a while loop: as the compiler wrote them down, else from the loop's own condition; None if unknown."""
+    """Iterations of a loop: as the compiler wrote them down, else from the loop's own condition; None if unknown."""
     if '"known_trip_count"' in loop.backend_config:
         try:
             return int(json.loads(loop.backend_config)["known_trip_count"]["n"])
@@ -175,7 +181,7 @@ class Schedule:
     """Every computation that a module runs, with its executions in one call of the module."""
 
     executions: dict[str, Executions]
-    """By computation; those inside fusions, reductions and async wrappers belong to their instruction and are not here."""
+    """By computation; what fusions, reductions and async wrappers call belongs to their instruction and is not here."""
     trips: dict[str, int | None]
     """By while instruction: iterations each time it is reached; None where unknown."""
 
@@ -183,9 +189,9 @@ class Schedule:
 def executions(module: Module, trip_counts: Mapping[str, int] | None = None) -> Schedule:
     """Executions of each computation.
 
-    A loop whose trip count cannot be known counts once in ``low`` and has no ``high``, with the loop's name in ``why``, so
-    that ``low`` is the work of one iteration; ``trip_counts`` gives counts by the name of the while instruction. A branch
-    runs between never and always.
+    A loop whose trip count cannot be known counts once in ``low`` and has no ``high``, with the loop's name in ``why``,
+    so that ``low`` is the work of one iteration; ``trip_counts`` gives counts by the name of the while instruction. A
+    branch runs between never and always.
     """
     given = trip_counts or {}
     runs: dict[str, Executions] = {}

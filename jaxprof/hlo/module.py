@@ -199,7 +199,9 @@ def _computation(proto: Any, names: dict[int, str], schedule: Any) -> Computatio
     made: dict[int, Instruction] = {}
     for instruction in proto.instructions:
         made[instruction.id] = _instruction(instruction, made, names)
-    order = [i for i in schedule.sequences[proto.id].instruction_ids if i in made] if proto.id in schedule.sequences else []
+    order = (
+        [i for i in schedule.sequences[proto.id].instruction_ids if i in made] if proto.id in schedule.sequences else []
+    )
     if len(order) != len(made):
         order = list(made)
     return Computation(proto.name, tuple(made[i] for i in order), made[proto.root_id], proto.execution_thread)

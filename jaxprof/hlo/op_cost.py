@@ -72,6 +72,14 @@ class OpCost:
     """Why FLOPs are unknown (an unpriced custom call, a host callback). None where they are known."""
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the most that a quantity can be; ``high`` is None where there is no most."""
+
+    low: int
+    high: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleCosts:
     """Costs of a whole module on one device."""
@@ -80,6 +88,9 @@ class ModuleCosts:
     ops: tuple[OpCost, ...]
     warnings: tuple[str, ...] = ()
     """One line each, for people: malformed replica groups, unknown trip counts, unpriced kernels, ..."""
+    flops: Bounds | None = None
+    """Matmul FLOPs of one call on one device. Narrower than the sum over ``ops``: exactly one branch of a conditional runs.
+    A loop of unknown length counts one iteration in ``low`` and leaves ``high`` open. Unknown kernels count nothing."""
 
 
 @dataclass(frozen=True, slots=True)

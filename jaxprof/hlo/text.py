@@ -29,8 +29,9 @@ def parse_text(text: str) -> Module:
     """The module that HLO text describes, as ``Compiled.as_text()`` or a compiler dump prints it.
 
     A computation ends only where its own bracket closes, so constants, attributes and kernels that spread over several
-    lines do no harm. An async operation that is printed in short (``fusion-start``, ``reduce-scatter-start``) becomes an
-    ``async-start`` of a computation with one instruction, as in the proto. Raises UserError where the text is no module.
+    lines do no harm. An async operation that is printed in short (``fusion-start``, ``reduce-scatter-start``) becomes
+    an ``async-start`` of a computation with one instruction, as in the proto. Raises UserError where the text is no
+    module.
     """
     if not text.lstrip().startswith("HloModule"):
         raise UserError("this is no HLO text; it has to start with 'HloModule'")
@@ -102,9 +103,7 @@ def _computation(name: str, text: str, known: dict[str, Computation]) -> Computa
     return Computation(name, tuple(made.values()), root or list(made.values())[-1], thread[1] if thread else "")
 
 
-def _instruction(
-    name: str, text: str, made: dict[str, Instruction], known: dict[str, Computation]
-) -> Instruction:
+def _instruction(name: str, text: str, made: dict[str, Instruction], known: dict[str, Computation]) -> Instruction:
     shape, position = parse_shape(text)
     opcode_match = _OPCODE.match(text, position)
     if opcode_match is None:
@@ -128,7 +127,9 @@ def _instruction(
         fields.pop("value", None)
     if opcode.endswith(("-start", "-update", "-done")) and opcode not in _NATIVE_ASYNC:
         kind = opcode.rsplit("-", 1)[1]
-        called = (_wrap(name, opcode.removesuffix("-start"), shape, operands, fields, known),) if kind == "start" else ()
+        called = (
+            (_wrap(name, opcode.removesuffix("-start"), shape, operands, fields, known),) if kind == "start" else ()
+        )
         return Instruction(
             name=name, opcode=f"async-{kind}", shape=shape, operands=operands, called=called,
             op_name=fields.get("op_name", ""), frame=fields.get("frame", 0), thread=fields.get("thread", ""),

@@ -1,7 +1,7 @@
 """HloModule and BufferAssignment. Field numbers from xla/service/hlo.proto and xla/xla_data.proto.
 
-Only what jaxprof reads is declared. ``iota_device_list`` and ``mesh_device_list`` are what jaxlib 0.12 writes where older
-ones write ``device_list``; the oldest write ``replica_groups``.
+Only what jaxprof reads is declared. ``iota_device_list`` and ``mesh_device_list`` are what jaxlib 0.12 writes where
+older ones write ``device_list``; the oldest write ``replica_groups``.
 """
 
 from __future__ import annotations
