@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jaxprof.hlo.groups import DeviceGroups, IotaGroups, ListedGroups, MeshGroups
+from jaxprof.hlo.groups import DeviceGroups, IotaGroups, ListedGroups, MeshGroups, iota_order
 from jaxprof.hlo.module import Alias, ConvDims, DotDims, WindowDim
 
 _TOKEN = re.compile(r'["(){}\[\],]')
@@ -163,7 +163,7 @@ def _groups(text: str) -> DeviceGroups | None:
     """Any notation of replica groups; None where it is none of them."""
     if iota := re.fullmatch(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
         return IotaGroups(_numbers(iota[1]), _numbers(iota[2]), _numbers(iota[3] or ""))
-    if mesh := re.fullmatch(r"mesh\[([^\]]*)\]\s*(?:,?\s*device_ids=\(?\[?([\d,]*)\]?\)?)?\s*\{([^}]*)\}", text):
+    if mesh := re.fullmatch(r"mesh\[([^\]]*)\](?:,\s*device_ids=\((.*)\))?\s*\{([^}]*)\}", text):
         pairs = re.findall(r"'([^']*)'=(\d+)", mesh[1])
         names, sizes = tuple(name for name, _ in pairs), tuple(int(size) for _, size in pairs)
         axes = []
@@ -172,10 +172,18 @@ def _groups(text: str) -> DeviceGroups | None:
                 return None
             axis = names.index(name)
             axes.append((axis, int(before or 1), int(part or sizes[axis])))
-        return MeshGroups(names, sizes, tuple(axes), _numbers(mesh[2] or ""))
+        return MeshGroups(names, sizes, tuple(axes), _device_order(mesh[2] or ""))
     if re.fullmatch(r"\{(\s*\{[\d, ]*\}\s*,?)*\s*\}", text):
         return ListedGroups(tuple(_numbers(group) for group in re.findall(r"\{([\d, ]*)\}", text[1:-1])))
     return None
+
+
+def _device_order(text: str) -> tuple[int, ...]:
+    """Devices of a mesh in its own order: listed, or as an iota such as ``[2,4]T(1,0)``."""
+    if iota := re.fullmatch(r"\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        dims = _numbers(iota[1])
+        return tuple(iota_order(dims, _numbers(iota[2]) if iota[2] else tuple(range(len(dims)))))
+    return _numbers(text)
 
 
 def _metadata(text: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ _WHOLE_INPUT = frozenset({
     "collective-permute", "call", "while", "conditional", "rng-bit-generator", "map",
 })  # fmt: skip
 """Opcodes of which any output may need the whole input."""
+_NO_TRAFFIC = ("AllocateBuffer", "ConcatBitcast", "X64Combine", "X64SplitLow", "X64SplitHigh", "Sharding")
+"""Custom calls that name memory and move nothing."""
 _ON_CHIP = 1
 _HBM = 0
 
@@ -41,6 +43,8 @@ def instruction_traffic(instruction: Instruction, module: Module, *, tiled: bool
     operands = _distinct(instruction)
     match instruction.opcode:
         case opcode if opcode in FREE:
+            return Traffic()
+        case "custom-call" if instruction.target in _NO_TRAFFIC:
             return Traffic()
         case "fusion" | "async-start":
             if not instruction.called:
@@ -95,8 +99,11 @@ def touched(computation: Computation, module: Module) -> dict[str, int]:
             parts = [inside[parameters[position].name] for position in range(len(user.operands))]
         else:
             parts = [_asked(user, position, asked, user.name in updated) for position in range(len(user.operands))]
+        asked_of: dict[str, int] = {}
         for operand, part in zip(user.operands, parts, strict=True):
-            need[operand.name] = min(operand.shape.size, need[operand.name] + part)
+            asked_of[operand.name] = max(part, asked_of.get(operand.name, 0))
+        for operand in _distinct(user):
+            need[operand.name] = min(operand.shape.size, need[operand.name] + asked_of[operand.name])
     return need
 
 

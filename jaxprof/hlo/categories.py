@@ -59,12 +59,10 @@ def _is_index(instruction: Instruction) -> bool:
 
 def _held(instruction: Instruction, module: Module) -> Iterator[Instruction]:
     """The instruction, or all that a fusion or async wrapper holds."""
-    if instruction.opcode not in ("fusion", "async-start", "async-done", "async-update"):
+    if instruction.opcode in ("fusion", "async-start", "async-done", "async-update"):
+        yield from (inner for inner, _ in module.held(_begun_by(instruction)) if inner.opcode not in ("fusion", "call"))
+    else:
         yield instruction
-        return
-    for name in _begun_by(instruction).called:
-        for inner in module.computations[name].instructions:
-            yield from _held(inner, module)
 
 
 def _begun_by(instruction: Instruction) -> Instruction:

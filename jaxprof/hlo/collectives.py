@@ -44,14 +44,7 @@ def kind_of(instruction: Instruction) -> str | None:
 
 def inner_collectives(instruction: Instruction, module: Module) -> Iterator[tuple[Instruction, Computation]]:
     """Collectives inside a fusion or an async wrapper, with the computation that holds each."""
-    if instruction.opcode not in ("fusion", "async-start"):
-        return
-    for name in instruction.called:
-        computation = module.computations[name]
-        for inner in computation.instructions:
-            if kind_of(inner):
-                yield inner, computation
-            yield from inner_collectives(inner, module)
+    return ((inner, computation) for inner, computation in module.held(instruction) if kind_of(inner))
 
 
 def describe(instruction: Instruction, computation: Computation, module: Module, mesh: MeshAxes | None) -> Collective:
@@ -59,11 +52,7 @@ def describe(instruction: Instruction, computation: Computation, module: Module,
 
     Raises MalformedGroups where its device groups contradict themselves.
     """
-    kind = kind_of(instruction)
-    if kind is None:
-        raise ValueError(f"{instruction.name} is no collective")
-    if kind == "all-reduce" and is_reduce_scatter(instruction, computation):
-        kind = "reduce-scatter"
+    kind = kind_within(instruction, computation)
     payload = payload_bytes(kind, instruction)
     groups = device_groups(instruction, kind, module, mesh)
     members = rings(groups) if instruction.pairs else groups
@@ -79,12 +68,16 @@ def describe(instruction: Instruction, computation: Computation, module: Module,
     )
 
 
-def is_reduce_scatter(instruction: Instruction, computation: Computation) -> bool:
-    """Whether an all-reduce inside a fusion is only sliced there: the TPU compiler's form of a reduce-scatter."""
+def kind_within(instruction: Instruction, computation: Computation) -> str:
+    """The kind of a collective; an all-reduce that its fusion only slices is a reduce-scatter, as TPUs have it."""
+    kind = kind_of(instruction)
+    if kind is None:
+        raise ValueError(f"{instruction.name} is no collective")
     root = computation.root
     while root.opcode in ("bitcast", "copy", "convert"):
         root = root.operands[0]
-    return root.opcode == "dynamic-slice" and root.operands[0] is instruction
+    scatters = root.opcode == "dynamic-slice" and root.operands[0] is instruction
+    return "reduce-scatter" if kind == "all-reduce" and scatters else kind
 
 
 def payload_bytes(kind: str, instruction: Instruction) -> int:

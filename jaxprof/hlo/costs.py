@@ -156,6 +156,8 @@ def _collective_fields(
             described.append(collectives.describe(inner, holder, module, mesh))
         except MalformedGroups as error:
             malformed[inner.name] = str(error)
+            kind = collectives.kind_within(inner, holder)
+            return {"collective": kind, "payload_bytes": collectives.payload_bytes(kind, inner)}
     if not described:
         return {}
     first = described[0]
@@ -178,9 +180,4 @@ def _contained(instruction: Instruction, module: Module) -> Iterator[str]:
         and (plain := re.sub(r"-start(?=\.|$)", "", instruction.name)) != instruction.name
     ):
         yield plain
-    if instruction.opcode in ("fusion", "async-start"):
-        for name in instruction.called:
-            for inner in module.computations[name].instructions:
-                if inner.opcode not in ("parameter", "constant"):
-                    yield inner.name
-                    yield from _contained(inner, module)
+    yield from (inner.name for inner, _ in module.held(instruction) if inner.opcode not in ("parameter", "constant"))

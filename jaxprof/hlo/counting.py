@@ -28,11 +28,8 @@ def instruction_work(instruction: Instruction, module: Module, declared: Mapping
     shapes = instruction.operand_shapes
     match instruction.opcode:
         case "fusion" | "async-start":
-            total = Work()
-            for name in instruction.called:
-                for inner in module.computations[name].instructions:
-                    total += instruction_work(inner, module, declared)
-            return total
+            inside = (inner for inner, _ in module.held(instruction) if inner.opcode != "fusion")
+            return sum((instruction_work(inner, module, declared) for inner in inside), Work())
         case "dot":
             return Work({flops.operand_dtype(instruction): flops.dot_flops(instruction)})
         case "ragged-dot":

@@ -37,7 +37,7 @@ class MeshGroups:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
     axes: tuple[tuple[int, int, int], ...]
-    """(axis, pre-size, size) of each axis or part of one, major to minor; pre-size 1 and the whole size for a full axis."""
+    """(axis, pre-size, size) of each axis or part, major to minor; a full axis has pre-size 1 and all its size."""
     device_ids: tuple[int, ...] = ()
     """Devices in row-major order of the mesh where that is not simply 0, 1, 2, ..."""
 
@@ -64,7 +64,7 @@ def expand(notation: DeviceGroups) -> Groups:
             order = transpose or tuple(range(len(reshape)))
             if sorted(order) != list(range(len(reshape))):
                 raise MalformedGroups(f"T({','.join(map(str, order))}) is no order of {len(reshape)} dimensions")
-            return _cut(_transposed(reshape, order), dims[1])
+            return _cut(iota_order(reshape, order), dims[1])
         case MeshGroups(names, sizes, axes, device_ids):
             return _expand_mesh(names, sizes, axes, device_ids)
 
@@ -94,13 +94,13 @@ def _expand_mesh(
     except KeyError:
         raise MalformedGroups(f"parts of the axes of mesh {dict(zip(names, sizes, strict=True))} overlap") from None
     order = [axis for axis in range(len(split)) if axis not in minor] + minor
-    ids = _transposed(tuple(split), tuple(order))
+    ids = iota_order(tuple(split), tuple(order))
     if device_ids:
         ids = [device_ids[device] for device in ids]
     return _cut(ids, math.prod(split[axis] for axis in minor))
 
 
-def _transposed(dims: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
+def iota_order(dims: tuple[int, ...], order: tuple[int, ...]) -> list[int]:
     """0, 1, 2, ... in ``dims``, read in row-major order after the axes were put into ``order``."""
     strides = [math.prod(dims[axis + 1 :]) for axis in range(len(dims))]
     ids = [0]

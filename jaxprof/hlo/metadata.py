@@ -91,13 +91,13 @@ class Origins:
         """The origin of an instruction; of what dominates a fusion; of a neighbour where it says nothing itself."""
         speaker = self._speaker(instruction)
         if speaker is None:
-            neighbour = self._neighbour(instruction, lambda near: self._speaker(near) is not None)
-            speaker = self._speaker(neighbour) if neighbour is not None else None
+            speaker = self._neighbour(instruction, lambda _: True)
         if speaker is None:
-            return Origin(instruction.op_name, "other", phase_of("", self._step) if self._step else "unknown")
+            return Origin(instruction.op_name, phase=phase_of("", self._step) if self._step else "unknown")
         part = part_of(speaker.op_name)
-        if part == "other" and (instruction.op_name == "" or any(name in speaker.op_name for name in _PLUMBING)):
-            part = self._served_part(instruction)
+        if part == "other" and any(name in speaker.op_name for name in _PLUMBING):
+            served = self._neighbour(instruction, lambda near: has_part(near) and part_of(near.op_name) != "optimizer")
+            part = part_of(served.op_name) if served is not None else part
         return Origin(
             scope=speaker.op_name,
             part=part,
@@ -111,36 +111,23 @@ class Origins:
         A name without a path is an argument's and says nothing on who uses it.
         """
         if instruction.opcode in ("fusion", "async-start"):
-            inside = [
-                inner
-                for name in instruction.called
-                for inner in self._module.computations[name].instructions
-                if inner.opcode not in ("parameter", "constant")
-            ]
+            silent = ("parameter", "constant", "fusion", "call")
+            inside = [inner for inner, _ in self._module.held(instruction) if inner.opcode not in silent]
             for inner in sorted(inside, key=self._weigh, reverse=True):
                 if "/" in inner.op_name:
                     return inner
-                if inner.opcode == "fusion" and (found := self._speaker(inner)) is not None:
-                    return found
         return instruction if "/" in instruction.op_name else None
 
-    def _served_part(self, instruction: Instruction) -> Part:
-        def has_part(near: Instruction) -> bool:
-            speaker = self._speaker(near)
-            return speaker is not None and part_of(speaker.op_name) != "other"
-
-        neighbour = self._neighbour(instruction, has_part)
-        speaker = self._speaker(neighbour) if neighbour is not None else None
-        return part_of(speaker.op_name) if speaker is not None else "other"
-
     def _neighbour(self, instruction: Instruction, fits: Callable[[Instruction], bool]) -> Instruction | None:
-        """The nearest instruction that fits among those that this one is made from, else among those that use it."""
-        return self._search(instruction, fits, lambda near: near.operands) or self._search(
-            instruction, fits, lambda near: self._users.get(near.name, ())
-        )
+        """The nearest speaker that fits: among what this instruction is made from, else among its users."""
 
-    @staticmethod
+        def users(near: Instruction) -> tuple[Instruction, ...]:
+            return self._users.get(near.name, ())
+
+        return self._search(instruction, fits, lambda near: near.operands) or self._search(instruction, fits, users)
+
     def _search(
+        self,
         start: Instruction,
         fits: Callable[[Instruction], bool],
         neighbours: Callable[[Instruction], tuple[Instruction, ...]],
@@ -150,6 +137,10 @@ class Origins:
             reached = [n for near in reached for n in neighbours(near) if n.name not in seen]
             seen |= {near.name for near in reached}
             for near in reached:
-                if fits(near):
-                    return near
+                if (speaker := self._speaker(near)) is not None and fits(speaker):
+                    return speaker
         return None
+
+
+def has_part(instruction: Instruction) -> bool:
+    return part_of(instruction.op_name) != "other"

@@ -156,6 +156,18 @@ class Module:
         for computation in self.computations.values():
             yield from computation.instructions
 
+    def held(self, instruction: Instruction) -> Iterator[tuple[Instruction, Computation]]:
+        """All that runs inside a fusion or an async wrapper, with the computation that holds each; else nothing."""
+        if instruction.opcode not in ("fusion", "async-start"):
+            return
+        pending = list(instruction.called)
+        while pending:
+            computation = self.computations[pending.pop(0)]
+            for inner in computation.instructions:
+                yield inner, computation
+                if inner.opcode in ("fusion", "call"):
+                    pending += inner.called
+
     @property
     def tiled(self) -> bool:
         """Whether any layout has tiles, as the TPU compiler's have; memory space 1 is then VMEM and not HBM."""

@@ -49,7 +49,8 @@ class OpCost:
     hbm_bytes_read: int = 0
     hbm_bytes_written: int = 0
     collective: str | None = None
-    """all-gather, all-reduce, reduce-scatter, all-to-all, collective-permute, ragged-all-to-all, collective-broadcast, send, recv."""
+    """all-gather, all-reduce, reduce-scatter, all-to-all, collective-permute, ragged-all-to-all, collective-broadcast,
+    send, recv. On the ``-start`` of an asynchronous pair only."""
     payload_bytes: int = 0
     """The collective's size S as nccl-tests defines it: the larger of input and output of one participant."""
     wire_bytes: int = 0
@@ -89,8 +90,8 @@ class ModuleCosts:
     warnings: tuple[str, ...] = ()
     """One line each, for people: malformed replica groups, unknown trip counts, unpriced kernels, ..."""
     flops: Bounds | None = None
-    """Matmul FLOPs of one call on one device. Narrower than the sum over ``ops``: exactly one branch of a conditional runs.
-    A loop of unknown length counts one iteration in ``low`` and leaves ``high`` open. Unknown kernels count nothing."""
+    """Matmul FLOPs of one call on one device. Narrower than the sum over ``ops``: exactly one branch of a conditional
+    runs. A loop of unknown length counts one iteration in ``low`` and leaves ``high`` open; unknown kernels count 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ class Layout:
 
     minor_to_major: tuple[int, ...] = ()
     tiles: tuple[tuple[int, ...], ...] = ()
-    """Applied in order, each to the minor-most dimensions of what the last one left. -1 joins a dimension to the next."""
+    """Applied in order, each to the minor-most dimensions of what the last left. -1 joins a dimension to the next."""
     memory_space: int = 0
     """0 is HBM; on TPU 1 is VMEM; 5 is host memory."""
     element_bits: int = 0
