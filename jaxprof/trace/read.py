@@ -1,0 +1,30 @@
+"""Reads a profiler trace into a timeline, whatever devices it is of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jaxprof.errors import UserError
+from jaxprof.hlo.op_cost import ModuleCosts
+from jaxprof.trace.cpu import CPU_STATS, cpu_timeline
+from jaxprof.trace.timeline import Timeline
+from jaxprof.trace.xspace import read_space
+
+
+def read_timeline(xspace: bytes, costs: Mapping[str, ModuleCosts], *, num_devices: int | None = None) -> Timeline:
+    """The timeline of a trace, from serialized XSpace bytes.
+
+    ``costs`` by HLO module name give the replica groups of collectives and the executions by which incomplete steps are
+    found; programs without costs are read too. ``num_devices`` lets missing devices be named. Raises UserError for what
+    is no trace, or holds no ops.
+    """
+    space = read_space(xspace, CPU_STATS)
+    devices = [
+        plane.name for plane in space.planes if plane.name.startswith("/device:") and not plane.events.is_empty()
+    ]
+    if devices:
+        raise UserError(
+            f"the trace has device planes ({devices[0]}, ...), which this version does not read: it reads traces of "
+            "CPU meshes; `tensorboard --logdir` opens this one"
+        )
+    return cpu_timeline(space, costs, num_devices)
