@@ -166,7 +166,9 @@ def _fusion(fusion: Instruction, computation: Computation, module: Module, tiled
     updates = {update.writer.name: update for update in updates_in_place(computation, module)}
     read = written = 0
     for number, parameter in computation.parameters().items():
-        whole = _bytes(fusion.operands[number].shape, tiled)
+        # An async call may hand its operands over later, in an async-update: the parameter then says where they lie.
+        operand = fusion.operands[number] if number < len(fusion.operands) else parameter
+        whole = _bytes(operand.shape, tiled)
         size = parameter.shape.size
         read += whole * need[parameter.name] // size if size else whole
     for output in _outputs(computation.root):

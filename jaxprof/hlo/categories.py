@@ -33,7 +33,9 @@ def category_of(instruction: Instruction, module: Module, work: Work) -> Categor
     opcode = instruction.opcode
     if opcode in _CONTROL:
         return "control"
-    if opcode in _HOST or instruction.host_transfer or _crosses_to_host(instruction):
+    if _between_slices(instruction):
+        return "collective"
+    if opcode in _HOST or instruction.host_transfer or _crosses_to_host(instruction) or instruction.thread == "host":
         return "host"
     if opcode == "custom-call":
         return _library_category(instruction, work)
@@ -74,6 +76,11 @@ def _begun_by(instruction: Instruction) -> Instruction:
 
 def _holds_collective(instruction: Instruction, module: Module) -> bool:
     return next(inner_collectives(instruction, module), None) is not None
+
+
+def _between_slices(instruction: Instruction) -> bool:
+    """Whether a transfer through the host carries part of a collective to another TPU slice."""
+    return any(key.startswith("_xla_megascale") for key in _begun_by(instruction).frontend_attributes)
 
 
 def _crosses_to_host(instruction: Instruction) -> bool:

@@ -15,7 +15,7 @@ from jaxprof.hlo.shapes import Shape
 from jaxprof.hlo.work import Work
 
 _NO_FLOPS = re.compile(
-    r"AsyncCollective(Start|Done)|X64(Combine|Split(Low|High))|AllocateBuffer|ConcatBitcast|Sharding|SPMD\w+|MoveTo(Host|Device)|"
+    r"AsyncCollective(Start|Done)|X64(Combine|Split(Low|High))|AllocateBuffer|ConcatBitcast|SliceId|Sharding|SPMD\w+|MoveTo(Host|Device)|"
     r"annotate_device_placement|PadToStatic|SliceToDynamic|AssumeGatherIndicesInBound|NopReturnToken|LayoutConstraint|"
     r"TopK|__gpu\$TopK|ApproxTopK|cu_threefry2x32(_ffi)?|__cub\$\w+|ShapeAssertion|global_device_id"
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from jaxprof.errors import UserError
 from jaxprof.hlo.attributes import aliases, attribute_fields, split_top, unquote
@@ -126,18 +127,24 @@ def _instruction(name: str, text: str, made: dict[str, Instruction], known: dict
     if is_floating(shape.dtype):
         fields.pop("value", None)
     if opcode.endswith(("-start", "-update", "-done")) and opcode not in _NATIVE_ASYNC:
-        kind = opcode.rsplit("-", 1)[1]
-        called = (
-            (_wrap(name, opcode.removesuffix("-start"), shape, operands, fields, known),) if kind == "start" else ()
-        )
-        return Instruction(
-            name=name, opcode=f"async-{kind}", shape=shape, operands=operands, called=called,
-            op_name=fields.get("op_name", ""), frame=fields.get("frame", 0), thread=fields.get("thread", ""),
-        )  # fmt: skip
+        plain, kind = opcode.rsplit("-", 1)
+        called = fields.pop("called", ()) if plain == "call" else ()
+        if kind == "start" and plain != "call":
+            called = (_wrap(name, plain, shape, operands, fields, known),)
+        kept = ("op_name", "frame", "source_file", "source_line", "thread", "frontend_attributes", "backend_config")
+        opcode, fields = f"async-{kind}", {key: fields[key] for key in kept if key in fields}
+        fields["called"] = called
     return Instruction(name=name, opcode=opcode, shape=shape, operands=operands, **fields)
 
 
-def _wrap(name: str, opcode: str, shape: Shape, operands: tuple[Instruction, ...], fields: dict, known: dict) -> str:
+def _wrap(
+    name: str,
+    opcode: str,
+    shape: Shape,
+    operands: tuple[Instruction, ...],
+    fields: dict[str, Any],
+    known: dict[str, Computation],
+) -> str:
     """Writes out the computation that an async operation's short form leaves out; returns its name."""
     inputs = tuple(
         Instruction(name=f"{name}.parameter.{number}", opcode="parameter", shape=operand.shape, parameter=number)

@@ -63,6 +63,38 @@ def test_an_async_collective_fusion_counts_its_collective_once():
     assert [op.payload_bytes for op in reduced] == [2 * 2048 * 1024 * 2] * 2
 
 
+def test_collectives_on_the_sparse_core_are_async_calls():
+    """call-start without operands, call-update that hands them over, call-done: one collective, on the start."""
+    costs = module_costs(module("fsdp_tensor_tpu7x"), MeshAxes(("fsdp", "tensor"), (4, 2)))
+    assert costs.flops == Bounds(STEP, STEP)
+    found = Counter(
+        (op.collective, op.mesh_axes, op.payload_bytes, op.executions.exact) for op in costs.ops if op.collective
+    )
+    weight, activations = 2048 * 1024 * 2, 2 * 2048 * 1024 * 2
+    assert found == {
+        ("all-gather", ("fsdp",), weight, 4): 4,
+        ("reduce-scatter", ("fsdp",), weight, 4): 2,
+        ("all-reduce", ("tensor",), activations, 4): 2,
+        ("all-reduce", ("fsdp",), 4, 1): 1,
+    }
+    halves = [op for op in costs.ops if "call-" in op.op]
+    assert len(halves) == 3 * 8
+    assert {op.category for op in halves} == {"collective"}
+
+
+def test_transfers_between_slices_are_collectives():
+    """Across two slices gradients go by send and recv through the hosts; the loop is peeled to 3 of its 4 layers."""
+    step = module("two_slices_v5e")
+    costs = module_costs(step, MeshAxes(("data", "fsdp"), (2, 8)))
+    assert 3 in executions(step).trips.values()
+    assert costs.flops == Bounds(STEP // 2, STEP // 2)
+    sends = [op for op in costs.ops if op.collective == "send"]
+    assert {op.category for op in costs.ops if op.opcode.startswith(("send", "recv"))} == {"collective"}
+    shard = 1024 * 4096 * 2 // 8
+    assert sum(op.payload_bytes * op.executions.low for op in sends if op.payload_bytes == shard) == 4 * 2 * shard
+    assert {op.mesh_axes for op in costs.ops if op.collective in ("all-gather", "reduce-scatter")} == {("fsdp",)}
+
+
 def test_a_tpu_step_knows_parts_phases_and_dtypes():
     costs = module_costs(module("fsdp_tensor_v5e"))
     flops = Counter()

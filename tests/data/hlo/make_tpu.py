@@ -24,8 +24,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 LAYERS, WIDTH, HIDDEN, BATCH, LENGTH = 4, 1024, 4096, 8, 2048
 
 
-def mesh_of(topology, **axes):
-    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+def mesh_of(topology, options=None, **axes):
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology, **(options or {})).devices
     return Mesh(np.array(devices).reshape(tuple(axes.values())), tuple(axes))
 
 
@@ -108,6 +108,14 @@ def main(folder):
         ),
         "windowed_fsdp_v5e": train_step(
             mesh_of("v5e:2x4", fsdp=8), (None, "fsdp", None), (None, None, "fsdp"), ("fsdp", None, None)
+        ),
+        "fsdp_tensor_tpu7x": train_step(
+            mesh_of("tpu7x:2x2x1", fsdp=4, tensor=2),
+            (None, "fsdp", "tensor"), (None, "tensor", "fsdp"), ("fsdp", None, None),
+        ),
+        "two_slices_v5e": train_step(
+            mesh_of("v5e:2x4", {"num_slices": 2}, data=2, fsdp=8),
+            (None, "fsdp", None), (None, None, "fsdp"), ("data", "fsdp", None),
         ),
         "reduce_scatter_v5e": fsdp_update(mesh_of("v5e:2x2", fsdp=4)),
         "pallas_v5e": pallas_matmuls(mesh_of("v5e:2x2", x=4)),
