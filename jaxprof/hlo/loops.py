@@ -79,9 +79,7 @@ class _Scope:
                 inner = _Scope(self.module, source.operands, self)
                 return inner._element(self.module.computations[source.called[0]].root, index, symbolic=symbolic)
             case "while":
-                return (
-                    self._element(source.operands[0], index, symbolic=symbolic) if self._keeps(source, index) else None
-                )
+                return self._after(source, index, symbolic=symbolic)
             case "parameter" if self.carried is not None:
                 if symbolic:
                     return Linear(0, index)
@@ -91,6 +89,16 @@ class _Scope:
             case "parameter" if self.outer is not None and source.parameter is not None:
                 return self.outer._element(self.operands[source.parameter], index, symbolic=symbolic)
         return None
+
+    def _after(self, loop: Instruction, index: int, *, symbolic: bool) -> Linear | None:
+        """Element ``index`` when a loop has ended: unchanged, or its start and all its steps."""
+        step = self.step(loop, index)
+        if step == Linear(0, index):
+            return self._element(loop.operands[0], index, symbolic=symbolic)
+        if step is None or step.element != index:
+            return None
+        start, trips = self.start(loop, index), _trip_count(loop, self)
+        return Linear(start + trips * step.offset) if start is not None and trips is not None else None
 
     def _keeps(self, loop: Instruction, index: int) -> bool:
         """Whether the loop's body hands element ``index`` on as it came."""

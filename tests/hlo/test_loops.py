@@ -178,6 +178,25 @@ def test_a_call_hands_the_loop_its_start():
     assert executions(parse_text(text)).trips == {"while.1": 7}
 
 
+def test_a_loop_that_goes_on_where_another_ended():
+    """Peeling splits a loop in two: i = 0, 3, 6, 9 in the first; 9, 12 in the second, up to 14."""
+    text = LOOP.format(start=0, bound="constant(9)", step=3, direction="LT", sides="%j, %bound")
+    second = """%condition.2 (q2: (s32[], f32[8,8], s32[])) -> pred[] {
+  %q2 = (s32[], f32[8,8]{1,0}, s32[]) parameter(0)
+  %j2 = s32[] get-tuple-element(%q2), index=0
+  %bound.2 = s32[] constant(14)
+  ROOT %less.2 = pred[] compare(%j2, %bound.2), direction=LT
+}
+
+ENTRY"""
+    text = text.replace("ENTRY", second).replace("  ROOT %r =", """  %i1 = s32[] get-tuple-element(%while.1), index=0
+  %x1 = f32[8,8]{1,0} get-tuple-element(%while.1), index=1
+  %init.2 = (s32[], f32[8,8]{1,0}, s32[]) tuple(%i1, %x1, %limit)
+  %while.2 = (s32[], f32[8,8]{1,0}, s32[]) while(%init.2), condition=%condition.2, body=%body
+  ROOT %r =""")  # fmt: skip
+    assert executions(parse_text(text)).trips == {"while.1": 3, "while.2": 2}
+
+
 def test_conditions_run_once_more_than_bodies(compile_module):
     module = compile_module(lambda x: jax.lax.fori_loop(0, 5, lambda _, c: c @ c, x), X)
     runs = executions(module).executions
