@@ -1,4 +1,4 @@
-"""Modules of the real TPU compiler (tests/data/hlo/make_tpu.py) and, where it is at hand, of a measured H100 run."""
+"""Modules of the real TPU and GPU compilers (tests/data/hlo/make_*.py) and, where it is at hand, of a measured run."""
 
 from __future__ import annotations
 
@@ -123,6 +123,33 @@ def test_a7_kernels_with_and_without_an_estimate():
     declared = module_costs(module("pallas_v5e"), declared={"plain_matmul": DeclaredCost(flops=33_554_432)})
     assert declared.flops == Bounds(67_108_864, 67_108_864)
     assert declared.warnings == ()
+
+
+def test_a_gpu_step_counts_library_calls_and_collective_kernels():
+    """Matmuls are cuBLAS calls; all-reduces over tensor hide in Triton fusions behind fusion-start."""
+    costs = module_costs(module("fsdp_tensor_h100"), MeshAxes(("fsdp", "tensor"), (4, 2)))
+    assert costs.flops == Bounds(STEP, STEP)
+    assert costs.warnings == ()
+    matmuls = [op for op in costs.ops if op.flops]
+    assert {(op.opcode, op.category) for op in matmuls} == {("custom-call", "matmul")}
+    weights, activations = 2 * 1024 * 4096 * 2 // 2, 2 * 2048 * 1024 * 2
+    found = {
+        (op.opcode, op.collective, op.mesh_axes, op.payload_bytes)
+        for op in costs.ops
+        if op.collective and op.executions.exact == 4
+    }
+    assert found == {
+        ("all-gather", "all-gather", ("fsdp",), weights),
+        ("reduce-scatter", "reduce-scatter", ("fsdp",), weights),
+        ("async-start", "all-reduce", ("tensor",), activations),
+    }
+
+
+def test_a_gpu_convolution_and_its_gradients_cost_three_times_one():
+    costs = module_costs(module("convolution_h100"))
+    one = 2 * 62 * 62 * 3 * 3 * 16 * 32
+    assert costs.flops == Bounds(3 * one, 3 * one)
+    assert [op.category for op in costs.ops if op.flops] == ["convolution"] * 3
 
 
 @pytest.mark.skipif(not H100.exists(), reason="the shared trace archive is not here")
