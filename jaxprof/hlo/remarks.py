@@ -73,7 +73,9 @@ def _would_scatter(module: Module, ops: tuple[OpCost, ...]) -> Iterator[str]:
             continue
         computation = module.computations[op.computation]
         reduced = next(i for i in computation.instructions if i.name == op.op)
-        found += _kept_elements(reduced, computation, module) * op.group_size <= reduced.shape.size
+        users = [i for i in computation.instructions if reduced in i.operands]
+        parts = [i for i in users if i.opcode == "get-tuple-element"] if reduced.shape.elements else [reduced]
+        found += all(_kept_elements(part, computation, module) * op.group_size <= part.shape.size for part in parts)
     if found:
         yield (
             f"{found} all-reduce{'s' if found > 1 else ''} of which each device keeps only its own shard: where the "

@@ -70,6 +70,23 @@ def test_d6_fsdp_gathers_parameters_and_reduces_gradients(compile_module, make_m
     assert "1 all-reduce of which each device keeps only its own shard" in warning
 
 
+def test_combined_all_reduces_are_judged_by_each_part():
+    """Two arrays in one all-reduce: only where every part is sliced is it a reduce-scatter in disguise."""
+    body = """
+  %y = f32[1024]{0} negate(%x)
+  %both = (f32[1024]{0}, f32[1024]{0}) all-reduce(%x, %y), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=%sum
+  %one = f32[1024]{0} get-tuple-element(%both), index=0
+  %two = f32[1024]{0} get-tuple-element(%both), index=1
+  %start = s32[] constant(0)
+  %kept = f32[128]{0} dynamic-slice(%one, %start), dynamic_slice_sizes={128}
+  %also = f32[SIZE]{0} dynamic-slice(%two, %start), dynamic_slice_sizes={SIZE}
+  ROOT %r = (f32[128]{0}, f32[SIZE]{0}) tuple(%kept, %also)"""  # noqa: E501
+    for size, warnings in (("128", 1), ("1024", 0)):
+        costs = module_costs(parse_text(in_entry(body.replace("SIZE", size))), AXES)
+        assert costs.ops[1].payload_bytes == 8192
+        assert len(costs.warnings) == warnings
+
+
 def test_tensor_parallel_activations_are_all_reduced_over_tensor(compile_module, make_mesh):
     """Columns then rows of a two-layer MLP: one all-reduce of y f32[32,128] a data shard, S = 16,384."""
     mesh = make_mesh(data=2, tensor=4)
