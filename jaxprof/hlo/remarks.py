@@ -84,7 +84,10 @@ def _would_scatter(module: Module, ops: tuple[OpCost, ...]) -> Iterator[str]:
 
 
 def _kept_elements(value: Instruction, computation: Computation, module: Module) -> int:
-    """Elements of a value that its users touch, at most; the whole where any user takes it whole."""
+    """Elements of a value that its users touch, at most; the whole where any user takes it whole.
+
+    A shard is a dynamic slice, by the device's own number. Static slices take combined values apart: together the whole.
+    """
     kept = [0]
     for user in computation.instructions:
         if value not in user.operands:
@@ -95,7 +98,10 @@ def _kept_elements(value: Instruction, computation: Computation, module: Module)
             kept.append(_kept_elements(user, computation, module))
         elif user.opcode == "fusion":
             inner = module.computations[user.called[0]]
-            kept.append(touched(inner, module)[inner.parameters()[user.operands.index(value)].name])
+            parameter = inner.parameters()[user.operands.index(value)]
+            if any(i.opcode == "slice" and parameter in i.operands for i in inner.instructions):
+                return value.shape.size
+            kept.append(touched(inner, module)[parameter.name])
         else:
             return value.shape.size
     return max(kept) or value.shape.size

@@ -171,3 +171,4 @@ def test_a_measured_h100_step_costs_the_same_before_and_after_the_compiler():
     assert whole == Bounds(4 * device.flops.low, 4 * device.flops.low)
     assert {op.mesh_axes for op in device.ops if op.collective} == {("fsdp",)}
     assert not any(op.unknown for op in device.ops)
+    assert device.warnings == ()
