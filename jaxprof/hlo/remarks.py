@@ -86,7 +86,7 @@ def _would_scatter(module: Module, ops: tuple[OpCost, ...]) -> Iterator[str]:
 def _kept_elements(value: Instruction, computation: Computation, module: Module) -> int:
     """Elements of a value that its users touch, at most; the whole where any user takes it whole.
 
-    A shard is a dynamic slice, by the device's own number. Static slices take combined values apart: together the whole.
+    A shard is a dynamic slice, by the device's own number. Static slices take combined values apart, into the whole.
     """
     kept = [0]
     for user in computation.instructions:
