@@ -49,7 +49,6 @@ def profiler_options(**options: Any) -> Any:
         if name not in known:
             raise UserError(f"unknown profiler option '{name}': known are {', '.join(known)}")
         setattr(made, name, value)
-    made.raise_error_on_start_failure = True
     return made
 
 
@@ -86,17 +85,26 @@ def _start(name: str, options: Any) -> Any:
             raise UserError(
                 f"only one profiler session can run in a process, and '{_open_session[0]}' is open; stop that first"
             )
-        try:
-            session = _profiler.ProfilerSession(options)
-        except jax.errors.JaxRuntimeError as error:
-            if "ALREADY_EXISTS" not in str(error):
-                raise
-            raise UserError(
-                "only one profiler session can run in a process, and one is open that jaxprof did not start: end it "
-                "with jax.profiler.stop_trace(), or take the profiler out of the profiled code"
-            ) from error
+        _refuse_beside_another()
         _open_session.append(name)
-        return session
+        return _profiler.ProfilerSession(options)
+
+
+def _refuse_beside_another() -> None:
+    """Raises UserError where somebody else has a session open.
+
+    A second session starts without complaint and fails when it is stopped, after the work is done; so an empty one is
+    started and stopped first.
+    """
+    try:
+        _profiler.ProfilerSession(profiler_options(host_tracer_level=0, enable_hlo_proto=False)).stop()
+    except jax.errors.JaxRuntimeError as error:
+        if "ALREADY_EXISTS" not in str(error):
+            raise
+        raise UserError(
+            "only one profiler session can run in a process, and one is open that jaxprof did not start: end it with "
+            "jax.profiler.stop_trace(), or take the profiler out of the profiled code"
+        ) from error
 
 
 def _stop(session: Any, progress: Progress | None, limit_s: float, tick_s: float) -> bytes:

@@ -7,24 +7,18 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 
 from jaxprof.attribution.facts import Timing
+from jaxprof.compile.executable import Executable
 from jaxprof.config.schema import MeasureConfig
 from jaxprof.errors import UserError
 from jaxprof.measure.capture import Capture, Progress, TraceTimeout, trace
 from jaxprof.workloads.workload import Workload
 
 STEP_ANNOTATION = "step"
-
-
-class Callee(Protocol):
-    """What measuring needs of ``jaxprof.compile.executable.Executable``."""
-
-    @property
-    def call(self) -> Callable[..., Any]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +32,7 @@ class Measurement:
 
 
 def measure(
-    executable: Callee,
+    executable: Executable,
     workload: Workload,
     config: MeasureConfig,
     *,

@@ -66,7 +66,8 @@ def cpu_timeline(space: Space, costs: Mapping[str, ModuleCosts], num_devices: in
         for (program, program_id), group in ops.group_by("program", "program_id")
         if program_id in modules
     }
-    ops = _leaves(_placed(ops, host), graphs)
+    every = _placed(ops, host)
+    ops = _leaves(every, graphs)
 
     runs = ops.group_by("program", "run").agg(pl.col("start_ps").min(), pl.col("duration_ps").sum().alias("busy_ps"))
     steps, step_notes = assign_steps(runs, _annotations(host), _launches(host))
@@ -76,7 +77,7 @@ def cpu_timeline(space: Space, costs: Mapping[str, ModuleCosts], num_devices: in
     ops = ops.with_columns((pl.col("start_ps") + pl.col("duration_ps")).alias("end_ps")).sort("device", "start_ps")
     ops = ops.with_columns(
         last_arrivals(ops, costs, permute_joins_all=True).alias("arrived_ps"),
-        _latest_ends(ops, host, graphs).alias("latest_ps"),
+        _latest_ends(ops, every, host, graphs).alias("latest_ps"),
     ).with_row_index("execution")
     starts = ops.group_by("device", "step").agg(pl.col("start_ps").min())
     rows, overlap_notes = _in_their_windows(_rows(ops, _collectives(costs)), starts)
@@ -198,8 +199,13 @@ def _collectives(costs: Mapping[str, ModuleCosts]) -> pl.DataFrame:
     )
 
 
-def _latest_ends(ops: pl.DataFrame, host: pl.DataFrame, graphs: Mapping[str, OpGraph]) -> pl.Series:
-    """For each op that outlives its event, the latest time at which it can have ended; null for the others."""
+def _latest_ends(
+    ops: pl.DataFrame, every: pl.DataFrame, host: pl.DataFrame, graphs: Mapping[str, OpGraph]
+) -> pl.Series:
+    """For each of ``ops`` that outlives its event, the latest time at which it can have ended; null for the others.
+
+    ``every`` has the loops and calls too, which use results.
+    """
     ends = (
         host.filter(pl.col("event").str.starts_with("end: "))
         .drop_nulls("_c")
@@ -229,7 +235,7 @@ def _latest_ends(ops: pl.DataFrame, host: pl.DataFrame, graphs: Mapping[str, OpG
         late.join(users, on=["program", "op"])
         .sort("end_ps")
         .join_asof(
-            ops.select(*place, pl.col("op").alias("user"), pl.col("start_ps").alias("used_ps")).sort("used_ps"),
+            every.select(*place, pl.col("op").alias("user"), pl.col("start_ps").alias("used_ps")).sort("used_ps"),
             left_on="end_ps",
             right_on="used_ps",
             by=[*place, "user"],
