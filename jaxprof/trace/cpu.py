@@ -87,9 +87,7 @@ def cpu_timeline(space: Space, costs: Mapping[str, ModuleCosts], num_devices: in
         (pl.col("arrived_ps").fill_null(0) - pl.col("start_ps"))
         .clip(0, pl.col("end_ps") - pl.col("start_ps"))
         .alias("wait_ps"),
-        (pl.col("execution").rank("dense").over("device", "step", "program", "op") - 1)
-        .cast(pl.Int32)
-        .alias("occurrence"),
+        _occurrence().alias("occurrence"),
     )
     return Timeline(
         evidence="measured",
@@ -327,10 +325,18 @@ def _in_their_windows(rows: pl.DataFrame, starts: pl.DataFrame) -> tuple[pl.Data
                 group["step"].gather(index).alias("launched_in"),
             )
         )
-    cut = pl.concat(parts)
+    cut = pl.concat(parts).with_columns(
+        pl.col("step").sort_by("start_ps").first().over("device", "execution").alias("began_in")
+    )
     late = cut.filter(pl.col("step") != pl.col("launched_in"))["execution"].n_unique()
     note = f"steps overlap: {late} ops ran on after the next step had begun, which that step's time holds"
     return cut, (note,) if late else ()
+
+
+def _occurrence() -> pl.Expr:
+    """Executions numbered in the step in which they began. What runs on into the next step adds none there."""
+    number = pl.col("execution").rank("dense").over("device", "began_in", "program", "op") - 1
+    return pl.when(pl.col("step") == pl.col("began_in")).then(number).otherwise(0).cast(pl.Int32)
 
 
 def _host_notes(host: pl.DataFrame) -> tuple[str, ...]:

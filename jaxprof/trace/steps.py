@@ -24,8 +24,8 @@ def assign_steps(
 
     ``annotations``: name, line, start_ps, end_ps of the host's step annotations. ``launches``: run (null where
     unknown), line, start_ps of the host's calls that started runs. A step is everything launched inside one annotation,
-    however late it ran and however many programs it was. Runs whose launch is unknown are dealt out in order. Without
-    annotations that hold work, each run of the program with the most time is a step.
+    however late it ran and however many programs it was. Runs of programs without launches are dealt out in order.
+    Without annotations that hold work, each run of the program with the most time is a step.
     """
     runs = runs.sort("start_ps")
     annotations, notes = _holding_work(annotations.sort("start_ps"), launches)
@@ -36,7 +36,9 @@ def assign_steps(
     known = launches.drop_nulls("run").unique("run", keep="first")
     inside = known.join(windows, on="line").filter(_within(pl.col("start_ps"))).select("run", "step")
     exact = runs.join(inside, on="run").select(*_RUN, "step")
-    dealt, more = _deal_out(runs.join(known, on="run", how="anti"), windows)
+    # a program's other runs were launched before the trace began
+    unknown = runs.join(runs.join(known, on="run").select("program"), on="program", how="anti")
+    dealt, more = _deal_out(unknown, windows)
     steps = pl.concat([exact, dealt])
     left_out = runs.height - steps.height
     outside = (f"{left_out} runs outside the annotated steps left out (warm-up)",) if left_out else ()

@@ -54,6 +54,15 @@ def test_runs_outside_the_annotations_are_warm_up(xspace, op):
     assert timeline.notes == ("1 runs outside the annotated steps left out (warm-up)",)
 
 
+def test_a_run_launched_before_the_trace_began_is_warm_up(xspace, op):
+    """It still ran when the first step was annotated."""
+    python = [_annotation(0, 1, 4), _launch(2, 2)]
+    ops = [op("dot", 3, 10, run=1), op("dot", 20, 10, run=2)]
+    timeline = read_timeline(xspace({"/host:CPU": {"python": python, "t": ops}}), {})
+    assert _walls_us(timeline) == [(0, 10)]
+    assert timeline.notes == ("1 runs outside the annotated steps left out (warm-up)",)
+
+
 def test_several_programs_may_run_in_one_step(xspace, op):
     """Two runs of one program and one of another, each step; launches of single-device programs carry no run id."""
     helper = ("Client::ExecuteHelperOnSingleDevice", 1, 1, {})
@@ -134,6 +143,25 @@ def test_steps_that_overlap_are_cut_where_the_next_begins(xspace, op):
         (0, "b", 10, 20),
         (1, "a", 20, 30),
     ]
+    assert timeline.intervals["occurrence"].to_list() == [0, 0, 0]
+
+
+def test_an_execution_that_runs_on_into_the_next_step_counts_once(xspace, op):
+    """``a`` of step 0 and its ``b`` last into step 1, which has an ``a`` and a ``b`` of its own."""
+    python = [_annotation(0, 1, 4), _launch(1, 2), _annotation(1, 5, 4), _launch(2, 6)]
+    ops = [op("a", 10, 10), op("b", 20, 20), op("a", 25, 5, run=2), op("b", 45, 5, run=2)]
+    timeline = read_timeline(xspace({"/host:CPU": {"python": python, "t": ops}}), {})
+    rows = timeline.intervals.select("step", "op", "occurrence", pl.col("start_ps", "end_ps") / 1e6).rows()
+    assert rows == [
+        (0, "a", 0, 0, 10),
+        (0, "b", 0, 10, 15),
+        (1, "a", 0, 15, 20),
+        (1, "b", 0, 20, 30),
+        (1, "b", 0, 35, 40),
+    ]
+    assert timeline.notes == (
+        "steps overlap: 1 ops ran on after the next step had begun, which that step's time holds",
+    )
 
 
 @pytest.mark.parametrize("devices", [8])
