@@ -72,7 +72,7 @@ def _advice(error: Exception, mesh: dict[str, int]) -> str | None:
     if type(error).__name__ == "ShardingTypeError":
         if match := _RESHAPE.search(text):
             return _split_advice(match["operand"], match["sizes"], mesh)
-        return "explicit axes cannot tell how the result is sharded: say it with out_sharding=, or make the mesh with Auto axes"
+        return "explicit axes leave open how the result is sharded: say it with out_sharding=, or make the mesh's axes Auto"
     if "Received incompatible devices" in text:
         return "arguments lie on different devices, or on the same in another order: build all shardings from one mesh"
     if "is not found in mesh" in text:
@@ -89,7 +89,7 @@ def _split_advice(operand: str, sizes: str, mesh: dict[str, int]) -> str:
         for dim in re.split(r",(?![^(]*\))", operand)
     ]
     new = [int(size) for size in sizes.split(",") if size.strip()]
-    hint = "say the result's sharding with out_sharding= of jax.lax.reshape, or make the mesh with Auto axes"
+    hint = "say the result's sharding with out_sharding= of jax.lax.reshape, or make the mesh's axes Auto"
     for position, (size, axis) in enumerate(old):
         parts = mesh.get(axis, 0)
         if parts and position < len(new) and new[position] != size and new[position] % parts:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Sharding
 
@@ -75,14 +76,15 @@ def arguments_of(
     infos: Sequence[Any],
     shardings: Sequence[Sharding | None],
     given: Sequence[Any],
-    owners: Callable[[str], Owner],
+    owner: Callable[[str, str], Owner],
     parameters: int,
 ) -> tuple[Argument, ...]:
     """One Argument for every leaf.
 
-    ``shardings`` are the compiled program's, None for an unused argument that it does not take; ``given`` the leaves that
-    the caller passed (a dropped one keeps the sharding that it came with). ``parameters`` is how many the entry computation
-    has: captured constants and tokens, if they became parameters, stand before the arguments.
+    ``shardings`` are the compiled program's, None for an unused argument that it does not take; ``given`` the leaves
+    that the caller passed (a dropped one keeps the sharding that it came with). ``owner`` takes both paths.
+    ``parameters`` is how many the entry computation has: captured constants and tokens, if they became parameters,
+    stand before the arguments.
     """
     number = parameters - sum(sharding is not None for sharding in shardings)
     made = []
@@ -99,7 +101,7 @@ def arguments_of(
                 dtype=hlo_dtype(dtype),
                 shape=shape,
                 device_bytes=_bytes((*local, *shape[len(local) :]), dtype),
-                owner=owners(path),
+                owner=owner(path, shown),
                 donated=bool(info.donated),
                 parameter=number if taken else None,
                 replicas=len(lies.device_set) // cuts if lies is not None else 1,
@@ -111,7 +113,7 @@ def arguments_of(
 
 def _physical(info: Any) -> tuple[tuple[int, ...], Any]:
     """Shape and dtype as they lie in memory; a random key is an array of integers with more dimensions."""
-    if jax.dtypes.issubdtype(info.dtype, jax.dtypes.extended):
+    if jnp.issubdtype(info.dtype, jax.dtypes.extended):
         data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(info.shape, info.dtype))
         return tuple(data.shape), data.dtype
     return tuple(info.shape), info.dtype

@@ -13,7 +13,8 @@ from jaxprof.hlo.program import Program
 class Executable:
     """``program`` is plain data and outlives the device; ``call`` runs it with the arguments it was compiled for.
 
-    A donated argument is gone after a call, as always in JAX: whoever calls repeatedly passes the outputs on, or copies.
+    A donated argument is gone after a call, as always in JAX: whoever calls repeatedly passes the outputs on, or
+    copies.
     """
 
     program: Program

@@ -34,7 +34,7 @@ def memory_stats(analysis: Any, argument_bytes: int) -> MemoryStats:
 
 
 def xla_cost(analysis: Mapping[str, float] | Sequence[Mapping[str, float]] | None) -> dict[str, float] | None:
-    """``Compiled.cost_analysis()``, a dict or a list of one; -1 and other negative stand-ins for "unknown" are left out."""
+    """``Compiled.cost_analysis()``, a dict or a list of one, without the negative values that mean "unknown"."""
     if analysis is not None and not isinstance(analysis, Mapping):
         analysis = analysis[0] if analysis else None
     if analysis is None:

@@ -35,7 +35,7 @@ def compile_workload(workload: Workload, compiler_options: Mapping[str, Any] | N
         {},
         mesh=workload.mesh,
         name=workload.facts.name,
-        owners=workload.owners,
+        owner=lambda path, _: workload.owners(path),
         compiler_options=compiler_options,
     )
 
@@ -52,9 +52,10 @@ def compile_function(
 ) -> Executable:
     """Compiles any function for the devices that are here, without running it.
 
-    ``function`` is plain, or already jitted (``jax.jit``, ``jax.pmap``, ``nnx.jit``) with its own donation and shardings.
-    Arguments are arrays or ``jax.ShapeDtypeStruct``, with or without shardings. ``mesh`` stands around tracing, for bare
-    PartitionSpecs. ``owners`` gives the owner of an argument's path; by default its names say it.
+    ``function`` is plain, or already jitted (``jax.jit``, ``jax.pmap``, ``nnx.jit``) with its own donation and
+    shardings. Arguments are arrays or ``jax.ShapeDtypeStruct``, with or without shardings. ``mesh`` stands around
+    tracing, for bare PartitionSpecs. ``owners`` gives the owner of an argument by its path (``params.layers.q``); by
+    default the names in it say it.
 
     Raises UserError where a sharding does not fit, or for donation given twice.
     """
@@ -69,7 +70,7 @@ def compile_function(
         kwargs,
         mesh=mesh,
         name=name or getattr(function, "__name__", type(function).__name__),
-        owners=owners,
+        owner=lambda _, shown: owners(shown),
         compiler_options=compiler_options,
     )
 
@@ -81,7 +82,7 @@ def _compile(
     *,
     mesh: Mesh | None,
     name: str,
-    owners: Callable[[str], Owner],
+    owner: Callable[[str, str], Owner],
     compiler_options: Mapping[str, Any] | None,
 ) -> Executable:
     jax.devices()  # a backend that cannot start says so on standard error, which must not be captured
@@ -96,7 +97,7 @@ def _compile(
         with watch_compilation() as compilation:
             call = lowered.compile(dict(compiler_options)) if compiler_options else lowered.compile()
     lowered, compiled = getattr(lowered, "lowered", lowered), getattr(call, "compiled", call)  # nnx.jit wraps both
-    program = _program(jitted, args, kwargs, lowered, compiled, name, mesh, owners, compilation)
+    program = _program(jitted, args, kwargs, lowered, compiled, name, mesh, owner, compilation)
     return Executable(program, call, compiled)
 
 
@@ -108,7 +109,7 @@ def _program(
     compiled: Any,
     name: str,
     mesh: Mesh | None,
-    owners: Callable[[str], Owner],
+    owner: Callable[[str, str], Owner],
     compilation: Compilation,
 ) -> Program:
     module_bytes = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
@@ -121,8 +122,8 @@ def _program(
         infos,
         shardings,
         leaves if len(leaves) == len(infos) else [None] * len(infos),
-        owners,
-        parameters=len(entry.parameters()),
+        owner,
+        parameters=sum(len(list(parameter.shape.leaves())) for parameter in entry.parameters().values()),
     )
     all_shardings = [sharding for sharding in (*shardings, *jax.tree.leaves(compiled.output_shardings)) if sharding]
     devices = max((sharding.device_set for sharding in all_shardings), key=len, default={jax.devices()[0]})

@@ -18,4 +18,7 @@ _WORDS: tuple[tuple[Owner, frozenset[str]], ...] = (
 def owner_by_name(path: str) -> Owner:
     """The owner that the names along ``path`` (``params.layers.kernel``) suggest; "other arguments" where none does."""
     names = {name.strip("_") for name in re.split(r"[^a-z_]+", path.lower())}
-    return next((owner for owner, words in _WORDS if names & words), "other arguments")
+    for owner, words in _WORDS:
+        if names & words:
+            return owner
+    return "other arguments"
