@@ -48,7 +48,8 @@ def at_peak(model_flops: int | None, work: Work, device: DeviceSpec, num_devices
         return None
     model_s = None
     if model_flops is not None and work.total:
-        model_s = float(Fraction(model_flops, num_devices) / work.total) * executed_s
+        share = Fraction(model_flops, num_devices) / work.total
+        model_s = compute_time_s(_floats({dtype: count * share for dtype, count in work.by_dtype.items()}), device)
     return AtPeak(model_s=model_s, recompute_s=recompute_s, executed_s=executed_s)
 
 

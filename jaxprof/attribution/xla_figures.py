@@ -82,12 +82,12 @@ def _memory(program: Program, peak_bytes: int | None) -> list[XlaFigure]:
     if argument is None or output is None or alias is None or temp is None:
         return rows
     total = argument + output - alias + temp
-    reason = None if peak_bytes in (None, total) else "ours is the live set at the peak of the buffer assignment"
+    reason = None if peak_bytes in (None, total) else "ours is the compiler's total of allocations, constants among it"
     rows.append(XlaFigure("arguments + outputs - aliases + temporaries", "bytes", peak_bytes, total, reason))
     if memory.peak_bytes is not None:
         left_out = temp and memory.peak_bytes < total
         reason = "XLA's peak field leaves temporaries out here" if left_out else None
         if reason is None and peak_bytes not in (None, memory.peak_bytes):
-            reason = "XLA's peak field is the most that is alive at once; ours adds what each buffer is allotted"
+            reason = "XLA's peak field is what is alive at once; ours all that is allocated"
         rows.append(XlaFigure("XLA's peak field", "bytes", peak_bytes, memory.peak_bytes, reason))
     return rows
