@@ -16,8 +16,8 @@ from jaxprof.hlo.program import Owner
 class Workload:
     """One jittable step with abstract arguments.
 
-    ``function(*arguments)`` returns outputs; ``next_arguments(arguments, outputs)`` makes the following call's arguments
-    (donated ones replaced by outputs).
+    ``function(*arguments)`` returns outputs; ``next_arguments(arguments, outputs)`` makes the following call's
+    arguments (donated ones replaced by outputs).
     """
 
     facts: StepFacts
@@ -25,7 +25,7 @@ class Workload:
     arguments: tuple[Any, ...]
     """Pytrees of ``jax.ShapeDtypeStruct`` with shardings."""
     owners: Callable[[str], Owner]
-    """Owner of an argument leaf by its path (``jax.tree_util.keystr(path, simple=True, separator='.')`` of the tuple)."""
+    """Owner of an argument leaf by its path (``keystr(path, simple=True, separator='.')`` of the arguments)."""
     out_shardings: Any = None
     donate_argnums: tuple[int, ...] = ()
     mesh: jax.sharding.Mesh | None = None
@@ -33,4 +33,4 @@ class Workload:
     """Real arguments, sharded; None where only compiling is meant."""
     next_arguments: Callable[[tuple[Any, ...], Any], tuple[Any, ...]] | None = None
     steps_per_round: int | None = None
-    """After this many calls the arguments are used up (a KV cache is full): start again from fresh ones. None: never."""
+    """After this many calls the arguments are used up (a KV cache is full): make fresh ones. None: never."""
