@@ -48,7 +48,7 @@ def _without_times(summary: Mapping[str, Any]) -> str:
     roofline = {name: seconds for name, seconds in summary["roofline_s"].items() if seconds is not None}
     longest = max(roofline, key=lambda name: roofline[name])
     names = {"compute": "FLOPs at peak", "hbm": "HBM traffic", "link": "collectives on their links"}
-    upper = "" if high is None else f", {high:.3g} s if nothing overlaps"
+    upper = "" if high is None else f", {_time(high)} if nothing overlaps"
     return (
         f"Nothing was run. By the compiled program a step takes at least {low:.3g} s for its {names[longest]}{upper}."
     )
@@ -71,7 +71,7 @@ def _evidence(part: str, summary: Mapping[str, Any], ops: pl.DataFrame) -> str:
         said.append(f"the step's FLOPs run at {hfu:.1%} of peak over the whole step")
     if not first.is_empty():
         row = first.row(0, named=True)
-        said.append(f"the longest op is {row['op']}{_of_part(row['part'])}, {row[time]:.3g} s")
+        said.append(f"the longest op is {row['op']}{_of_part(row['part'])}, {_time(row[time])}")
     return "; ".join(said) or "no single op stands out"
 
 
@@ -90,7 +90,7 @@ def _largest_collective(ops: pl.DataFrame, column: str) -> str | None:
         return None
     kind, axes, seconds = groups.row(0)
     over = f" over {axes.replace(',', ' and ')}" if axes else ""
-    return f"most of it in {kind}{over}: {seconds:.3g} s"
+    return f"most of it in {kind}{over}: {_time(seconds)}"
 
 
 def _straggler(breakdown: pl.DataFrame) -> str | None:
@@ -105,3 +105,8 @@ def _straggler(breakdown: pl.DataFrame) -> str | None:
         return None
     median = shares["share"][1:].median()
     return f"Device {device} waits least ({least:.0%} of its step, the others {median:.0%}): they wait for it."
+
+
+def _time(seconds: float) -> str:
+    scale, unit = next(((s, u) for s, u in ((1, "s"), (1e-3, "ms"), (1e-6, "µs")) if seconds >= s), (1e-9, "ns"))
+    return f"{seconds / scale:.3g} {unit}"

@@ -488,7 +488,7 @@ def test_the_verdict_names_the_bottleneck_with_its_evidence(build: ModuleType) -
     rows = [(d, 0, "all-reduce.1", 0, 100, {"wait": 80}) for d in (0, 1)]
     timeline = build.timeline(rows, [(d, 0, 0, 100, 100) for d in (0, 1)])
     said = analyze(build.program(), costs, device=build.SPEC, facts=build.facts(), timeline=timeline).summary["verdict"]
-    assert said == "Wait on collectives takes 80% of the step (most of it in all-reduce over data: 8e-05 s)."
+    assert said == "Wait on collectives takes 80% of the step (most of it in all-reduce over data: 80 µs)."
 
 
 def test_the_verdict_says_what_a_simulated_meshs_times_mean(build: ModuleType) -> None:
