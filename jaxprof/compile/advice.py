@@ -22,6 +22,11 @@ _RESHAPE = re.compile(
     r"This reshape is not supported.*operand type: \w+\[(?P<operand>.*?)\], new sizes: \((?P<sizes>[\d, ]+)\)"
 )
 
+_SIMULATE = (
+    "to simulate N devices on the CPU, set JAX_PLATFORMS=cpu and XLA_FLAGS=--xla_force_host_platform_device_count=N "
+    "before JAX starts"
+)
+
 
 def indivisible(size: int, parts: int) -> str:
     """Why a dimension cannot be cut, and the next sizes that can: "50257 % 8 = 1; pad to 50264 or 50304 (...)"."""
@@ -69,12 +74,17 @@ def _advice(error: Exception, mesh: dict[str, int]) -> str | None:
     text = str(error)
     if match := _INDIVISIBLE.search(text):
         return f"dimension {match['axis']} does not divide: {indivisible(int(match['size']), int(match['parts']))}"
-    if type(error).__name__ == "ShardingTypeError":
+    if type(error).__name__ == "ShardingTypeError":  # not public in all versions
         if match := _RESHAPE.search(text):
             return _split_advice(match["operand"], match["sizes"], mesh)
-        return "explicit axes leave open how the result is sharded: say it with out_sharding=, or make the mesh's axes Auto"
+        return "explicit axes leave open how the result is sharded: say it with out_sharding=, or make the axes Auto"
     if "Received incompatible devices" in text:
         return "arguments lie on different devices, or on the same in another order: build all shardings from one mesh"
+    if "only AbstractMesh exists" in text:
+        return (
+            "the shardings are on an abstract mesh, which has no devices: build them on a Mesh of jax.devices(), of "
+            f"which {jax.device_count()} are here; {_SIMULATE}"
+        )
     if "is not found in mesh" in text:
         return "a sharding names an axis that its mesh does not have: rename it, or add the axis to the mesh"
     if "requires a non-empty mesh in context" in text:

@@ -39,11 +39,15 @@ def leaf_paths(
     flat = jax.tree_util.tree_flatten_with_path(infos)[0]
     given = jax.tree_util.tree_flatten_with_path((args, dict(kwargs)))[0]
     if [np.shape(leaf) for _, leaf in given] == [info.shape for _, info in flat]:
-        flat = given
         names = _positional_names(function, len(args))
-    else:
-        names = []
-    return [_path(keys, names) for keys, _ in flat]
+        return [_path(keys, names) for keys, _ in given]
+    return [_path(keys, []) for keys, _ in flat]
+
+
+def shown_paths(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+    """For every leaf of the arguments its path for people."""
+    names = _positional_names(function, len(args))
+    return [_path(keys, names)[1] for keys, _ in jax.tree_util.tree_flatten_with_path((args, dict(kwargs)))[0]]
 
 
 def _positional_names(function: Callable[..., Any], count: int) -> list[str]:
