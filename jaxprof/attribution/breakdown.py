@@ -200,6 +200,12 @@ def mean_step(breakdown: pl.DataFrame) -> MeanStep | None:
     )
 
 
+def by_device(breakdown: pl.DataFrame, step: MeanStep) -> list[dict[str, float]]:
+    """The same of each device on its own: ``device`` and the PARTS in seconds, at the scale of ``step``."""
+    means = whole_steps(breakdown).group_by("device").agg(pl.col(f"{part}_s").mean().alias(part) for part in PARTS)
+    return means.sort("device").with_columns(pl.col(PARTS) * step.scale).to_dicts()
+
+
 def whole_steps(breakdown: pl.DataFrame) -> pl.DataFrame:
     """The steps whose dispatch gap is known; all of them where a device has one only."""
     whole = breakdown.filter(pl.col("step") < pl.col("step").max())

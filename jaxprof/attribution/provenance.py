@@ -33,6 +33,7 @@ def provenance(joined: Joined) -> dict[str, str]:
         "hfu_by_peak": time,
         "hbm_bytes": "compiled",
         "breakdown_s": time,
+        "breakdown_by_device_s": time,
         "overlapped_collective_s": time,
         "unexplained_s": time,
         "waterfall_s": time,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from jaxprof.attribution.breakdown import PARTS, MeanStep
+from jaxprof.attribution.breakdown import PARTS, MeanStep, by_device
 from jaxprof.attribution.collectives import collectives
 from jaxprof.attribution.environment import environment
 from jaxprof.attribution.facts import ModelFacts, StepFacts, Timing
@@ -90,6 +90,7 @@ def summarize(joined: Joined) -> dict[str, Any]:
         **_utilisation(joined),
         "hbm_bytes": _hbm_bytes(joined),
         "breakdown_s": dict(step.parts_s) if step else dict.fromkeys(PARTS),
+        "breakdown_by_device_s": by_device(joined.measures.breakdown, step) if joined.measures and step else [],
         "overlapped_collective_s": step.overlapped_collective_s if step else None,
         "unexplained_s": step.unexplained_s if step else None,
         "waterfall_s": _waterfall(joined),

@@ -366,6 +366,8 @@ def test_the_breakdown_holds_the_traced_steps_shares_of_the_untraced_step(build:
     parts = found.summary["breakdown_s"]
     assert (parts["compute"], parts["host"]) == pytest.approx((4.8e-6, 3.2e-6))
     assert found.breakdown["wall_s"].to_list() == pytest.approx([10e-6, 10e-6])
+    for number, device in enumerate(found.summary["breakdown_by_device_s"]):
+        assert device == pytest.approx({"device": number, **parts})
     assert found.summary["timing"]["tracing_overhead"] == pytest.approx(0.25)
     assert any("traced steps took +25.0%" in warning for warning in found.warnings)
     assert (found.summary["steps_measured"], found.summary["evidence"]) == (5, "measured")
