@@ -66,9 +66,9 @@ class RecompilationWatch:
         call = _call_type(self._function, args, kwargs)  # before the call, which may use up donated arguments
         compiles: list[float] = []
 
-        def heard(event: str, seconds: float, **_: Any) -> None:
+        def heard(event: str, duration_secs: float, **_: str | int) -> None:
             if event == _BACKEND_COMPILE:
-                compiles.append(seconds)
+                compiles.append(duration_secs)
 
         entries = self._entries()
         monitoring.register_event_duration_secs_listener(heard)

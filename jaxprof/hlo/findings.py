@@ -179,8 +179,8 @@ def _doubled_cache(program: Program, module: Module) -> Iterator[str]:
             seen.add(array)
             argument = caches[array]
             yield (
-                f"KV cache in {argument.path} ({argument.device_bytes:,} B) is held twice: {made.name} makes a whole one "
-                f"beside it{_place(made, module)}; carry the cache whole through the loop and update it in place"
+                f"KV cache in {argument.path} ({argument.device_bytes:,} B) is held twice: {made.name} makes a whole "
+                f"one beside it{_place(made, module)}; carry it whole through the loop and update it in place"
             )
 
 
@@ -193,7 +193,7 @@ def _makes_whole(instruction: Instruction, module: Module) -> bool:
     root = module.computations[instruction.called[0]].root
     while root.opcode in ("bitcast", "convert") and root.operands:
         root = root.operands[0]
-    return root.opcode in ("copy", "broadcast", "constant", "select")
+    return root.opcode in ("copy", "broadcast")
 
 
 def _scheduled(module: Module) -> Iterator[Computation]:

@@ -98,7 +98,7 @@ class Owners:
         maker = buffer.makers[-1]
         shape = _element(maker.shape, buffer.index)
         padding = max(0, min(size, shape.padded_bytes - shape.bytes))
-        row = self._rows.get(maker.name)
+        row = self._origin(maker)
         yield LiveBuffer(
             bytes=size - padding,
             owner=owner,
@@ -122,10 +122,12 @@ class Owners:
         copied = self._copied_argument(buffer.makers[-1])
         if copied == "kv cache":
             return copied
-        read_backward = any(self._phase(user) in ("backward", "recompute") for user in buffer.users)
-        if read_backward and copied is None:
+        if copied == "parameters":
+            return "parameter copies"
+        if any(self._phase(user) in ("backward", "recompute") for user in buffer.users):
             if row.phase == "forward":
-                return f"activations ({row.part})"
+                origin = self._origin(buffer.makers[-1]) or row
+                return f"activations ({origin.part if origin.part != 'other' else row.part})"
             if row.phase == "recompute":
                 return "recomputed activations"
         return "collective temporaries" if row.collective else "temporaries"
@@ -158,24 +160,36 @@ class Owners:
             opcode in _MOVES - {"parameter", "constant", "broadcast"} for opcode in inside
         )
 
-    def _copied_argument(self, instruction: Instruction) -> Owner | None:
-        """The owner of the argument that a value is a moved, converted or gathered copy of."""
+    def _behind(self, instruction: Instruction) -> Iterator[Buffer]:
+        """The buffers of which a value is a moved, converted or gathered copy, the nearest first."""
         for _ in range(_STEPS_BACK):
             row = self._rows.get(instruction.name)
             if not (self._moves(instruction) or (row is not None and row.collective == "all-gather")):
-                return None
-            if not instruction.operands:
-                return None
-            standing = self._memory.at(max(instruction.operands, key=lambda operand: operand.shape.bytes))
-            if standing is None:
-                return None
+                return
+            own = self._memory.at(instruction)  # where a slice is written in place, what counts is the slice
+            read = [buffer for o in instruction.operands if (buffer := self._memory.at(o)) is not None]
+            others = [buffer for buffer in read if buffer is not own]
+            if not others:
+                return
+            nearest = max(others, key=lambda buffer: buffer.bytes)
+            yield nearest
+            if len(nearest.makers) != 1:
+                return
+            instruction = nearest.makers[0]
+
+    def _copied_argument(self, instruction: Instruction) -> Owner | None:
+        for standing in self._behind(instruction):
             if standing.allocation.parameter is not None:
                 argument = self._arguments.get(standing.allocation.parameter)
                 return argument.owner if argument else "other arguments"
-            if len(standing.makers) != 1:
-                return None
-            instruction = standing.makers[0]
         return None
+
+    def _origin(self, instruction: Instruction) -> OpCost | None:
+        """The row of the instruction that computed a value, before it was moved to where it stands."""
+        for standing in self._behind(instruction):
+            if len(standing.makers) == 1 and not self._moves(standing.makers[0]):
+                return self._rows.get(standing.makers[0].name)
+        return self._rows.get(instruction.name)
 
 
 def _element(shape: Shape, index: tuple[int, ...]) -> Shape:

@@ -23,8 +23,8 @@ def kv_cache_budget(
 ) -> float:
     """Bytes that all devices together have for a sharded KV cache.
 
-    ``free_bytes``, ``activation_bytes`` and ``reserve_bytes`` are one device's and so count on each; ``weight_bytes`` are
-    of the whole model, sharded over the devices.
+    ``free_bytes``, ``activation_bytes`` and ``reserve_bytes`` are one device's and so count on each; ``weight_bytes``
+    are of the whole model, sharded over the devices.
     """
     return devices * (free_bytes - activation_bytes - reserve_bytes) - weight_bytes
 
@@ -63,7 +63,7 @@ def check_batch(
     if sequences > most:
         left = device_bytes * usable_fraction - weight_bytes - other_bytes
         raise Refused(
-            f"{sequences} sequences need {sequences * bytes_per_sequence / 1e9:.1f} GB of KV cache and {left / 1e9:.1f} GB "
-            f"are left beside weights ({weight_bytes / 1e9:.1f} GB) and the rest ({other_bytes / 1e9:.1f} GB): "
+            f"{sequences} sequences need {sequences * bytes_per_sequence / 1e9:.1f} GB of KV cache; beside weights "
+            f"({weight_bytes / 1e9:.1f} GB) and the rest ({other_bytes / 1e9:.1f} GB) {left / 1e9:.1f} GB are left: "
             f"at most {most} fit"
         )
