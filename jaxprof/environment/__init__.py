@@ -1,0 +1,1 @@
+"""What this machine offers, found without starting JAX in this process: packages, devices, flags."""
