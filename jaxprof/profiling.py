@@ -1,0 +1,119 @@
+"""Measure a configured run from end to end: build, compile, time, trace, analyse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+
+from jaxprof.attribution.analysis import analyze
+from jaxprof.compile.live import compile_workload
+from jaxprof.config.check import check_devices, check_run
+from jaxprof.config.load import to_dict
+from jaxprof.config.schema import RunConfig
+from jaxprof.errors import UserError
+from jaxprof.hardware.book import device_of_kind
+from jaxprof.hardware.calibration import read_calibration, save_calibration
+from jaxprof.hardware.device import DeviceSpec
+from jaxprof.hlo.buffers import memory_by_owner
+from jaxprof.hlo.costs import module_costs
+from jaxprof.hlo.findings import findings
+from jaxprof.hlo.module import parse_module
+from jaxprof.hlo.program import Program
+from jaxprof.measure.calibrate import calibrate
+from jaxprof.measure.run import measure
+from jaxprof.report.report import Report
+from jaxprof.trace.read import read_timeline
+from jaxprof.workloads.build import build_workload
+from jaxprof.workloads.mesh import build_mesh
+
+Progress = Callable[[str], None]
+
+
+def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
+    """Run ``config`` on the devices that are here and return what was found.
+
+    ``progress`` is called with a short text as each stage begins. Raises UserError where the mesh needs more devices
+    than there are.
+    """
+    say = progress or (lambda text: None)
+    notes = check_run(config)
+    devices = _devices(config)
+    mesh = build_mesh(config.mesh, devices)
+
+    say(f"building {config.name}")
+    workload = build_workload(config, mesh)
+    say("compiling")
+    executable = compile_workload(workload)
+    program = executable.program
+    device, device_warnings = _device_spec(program, say)
+
+    measurement = measure(executable, workload, config.measure, progress=say)
+
+    module = parse_module(program.hlo_module)
+    costs = module_costs(module, program.mesh, step=config.step.kind)
+    timeline = None
+    if measurement.xspace is not None:
+        say("reading the trace")
+        timeline = read_timeline(measurement.xspace, {costs.module: costs}, num_devices=program.num_devices)
+
+    say("attributing")
+    analysis = analyze(
+        program,
+        costs,
+        device=device,
+        facts=workload.facts,
+        timeline=timeline,
+        timing=measurement.timing,
+        memory=memory_by_owner(program, costs),
+        warnings=(*notes, *device_warnings, *measurement.notes, *findings(program, module, costs)),
+    )
+    return Report(
+        analysis=analysis,
+        program=program,
+        timeline=timeline,
+        config=to_dict(config),
+        trace=measurement.xspace,
+        hlo_text=executable.compiled.as_text(),
+    )
+
+
+def _devices(config: RunConfig) -> list[jax.Device]:
+    """The devices of the mesh: all accelerators where enough are here, else as many of the CPU's (simulated) ones."""
+    needed = config.mesh.data * config.mesh.fsdp * config.mesh.tensor
+    wanted = config.measure.platform
+    platforms = dict.fromkeys([jax.default_backend(), "cpu"]) if wanted == "auto" else [wanted]
+    found = {}
+    for platform in platforms:
+        try:
+            devices = jax.devices(platform)
+        except RuntimeError:
+            devices = []
+        if platform == "cpu" and len(devices) >= needed:
+            return devices[:needed]
+        if len(devices) >= needed:
+            check_devices(config, len(devices))
+            return devices
+        found[platform] = len(devices)
+    here = " and ".join(f"{count} {platform}" for platform, count in found.items())
+    raise UserError(
+        f"the mesh needs {needed} devices, and JAX has started with {here}; call "
+        f"jaxprof.measure.flags.simulate_devices({needed}) before JAX is imported, or write a smaller mesh",
+        where="mesh",
+    )
+
+
+def _device_spec(program: Program, say: Progress) -> tuple[DeviceSpec | None, tuple[str, ...]]:
+    """Peaks to hold the step against, with warnings: the hardware book's, or this machine's calibration for a
+    simulated mesh, made on first need."""
+    if program.platform != "cpu":
+        spec = device_of_kind(program.device_kind)
+        unknown = f"no peak is known for device kind {program.device_kind!r}: MFU and roofline figures are unknown"
+        return spec, (unknown,) if spec is None else ()
+    stored = read_calibration(program.num_devices)
+    warnings = (stored.warning,) if stored.warning else ()
+    if stored.spec is not None:
+        return stored.spec, warnings
+    spec = calibrate(program.num_devices, progress=say)
+    save_calibration(spec, program.num_devices)
+    return spec, warnings
