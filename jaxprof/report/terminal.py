@@ -16,8 +16,8 @@ from jaxprof.report.text import printable, shortened
 from jaxprof.report.view import MARKS, Bar, Cell, Column, Figure, Section
 
 _COLOURS = {
-    "compute": "green", "hbm": "blue", "transfer": "magenta", "wait": "red", "host": "yellow", "idle": "bright_black",
-    "loss": "cyan", "part": "blue", "total": "default",
+    "ideal": "green", "compute": "green", "hbm": "blue", "transfer": "magenta", "wait": "red", "host": "yellow",
+    "idle": "bright_black", "loss": "cyan", "part": "blue", "total": "default",
 }  # fmt: skip
 _WIDE = 100
 """Columns from which the wider tables are drawn."""
