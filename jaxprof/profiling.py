@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 
@@ -78,7 +79,7 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
     )
 
 
-def _devices(config: RunConfig) -> list[jax.Device]:
+def _devices(config: RunConfig) -> list[Any]:
     """The devices of the mesh: all accelerators where enough are here, else as many of the CPU's (simulated) ones."""
     needed = config.mesh.data * config.mesh.fsdp * config.mesh.tensor
     wanted = config.measure.platform
