@@ -8,6 +8,7 @@ from jaxprof.errors import UserError
 from jaxprof.hlo.op_cost import ModuleCosts
 from jaxprof.trace.cpu import CPU_STATS, cpu_timeline
 from jaxprof.trace.timeline import Timeline
+from jaxprof.trace.tpu import TPU_STATS, is_tpu_plane, tpu_timeline
 from jaxprof.trace.xspace import read_space
 
 
@@ -18,13 +19,13 @@ def read_timeline(xspace: bytes, costs: Mapping[str, ModuleCosts], *, num_device
     found; programs without costs are read too. ``num_devices`` lets missing devices be named. Raises UserError for what
     is no trace, or holds no ops.
     """
-    space = read_space(xspace, CPU_STATS)
-    devices = [
-        plane.name for plane in space.planes if plane.name.startswith("/device:") and not plane.events.is_empty()
-    ]
+    space = read_space(xspace, {**CPU_STATS, **TPU_STATS})
+    devices = [plane.name for plane in space.planes if plane.name.startswith("/device:") and plane.events.height]
+    if any(is_tpu_plane(name) for name in devices):
+        return tpu_timeline(space, costs, num_devices)
     if devices:
         raise UserError(
-            f"the trace has device planes ({devices[0]}, ...), which this version does not read: it reads traces of "
-            "CPU meshes; `tensorboard --logdir` opens this one"
+            f"the trace is of {devices[0]}, and this version reads traces of CPU meshes and TPUs; "
+            "`tensorboard --logdir` opens it"
         )
     return cpu_timeline(space, costs, num_devices)

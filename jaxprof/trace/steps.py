@@ -25,13 +25,14 @@ def assign_steps(
     ``annotations``: name, line, start_ps, end_ps of the host's step annotations. ``launches``: run (null where
     unknown), line, start_ps of the host's calls that started runs. A step is everything launched inside one annotation,
     however late it ran and however many programs it was. Runs of programs without launches are dealt out in order.
-    Without annotations that hold work, each run of the program with the most time is a step.
+    Without annotations that hold work, a step is a run of the program with the most time, with the runs of programs that
+    ran in every step and of others until the next one.
     """
     runs = runs.sort("start_ps")
     annotations, notes = _holding_work(annotations.sort("start_ps"), launches)
     if annotations.is_empty():
-        steps, note = _infer(runs)
-        return steps, (*notes, note)
+        steps, more = _infer(runs)
+        return steps, (*notes, *more)
     windows = _outermost(annotations)
     known = launches.drop_nulls("run").unique("run", keep="first")
     inside = known.join(windows, on="line").filter(_within(pl.col("start_ps"))).select("run", "step")
@@ -102,13 +103,23 @@ def _deal_out(runs: pl.DataFrame, windows: pl.DataFrame) -> tuple[pl.DataFrame, 
     return pl.concat(parts), tuple(notes)
 
 
-def _infer(runs: pl.DataFrame) -> tuple[pl.DataFrame, str]:
+def _infer(runs: pl.DataFrame) -> tuple[pl.DataFrame, tuple[str, ...]]:
     totals = runs.group_by("program").agg(pl.col("busy_ps").sum()).sort("busy_ps", "program", descending=[True, False])
     main = totals["program"][0]
     starts = runs.filter(pl.col("program") == main)["start_ps"]
-    step = (starts.search_sorted(runs["start_ps"], side="right").cast(pl.Int32) - 1).clip(0)
-    note = f"steps inferred: each run of {main} is one, as the trace has no step annotations"
-    return runs.select(*_RUN).with_columns(step.alias("step")), note
+    parts: list[pl.DataFrame] = []
+    for _, group in runs.group_by("program", maintain_order=True):
+        if group.height % len(starts) == 0:
+            step = pl.int_range(pl.len(), dtype=pl.Int32) // (group.height // len(starts))
+        else:
+            step = pl.Series(starts.search_sorted(group["start_ps"], side="right")).cast(pl.Int32) - 1
+        parts.append(group.select(*_RUN, step.alias("step")))
+    steps = pl.concat(parts).filter(pl.col("step") >= 0)
+    before = runs.height - steps.height
+    return steps, (
+        f"steps inferred: each run of {main} is one, as the trace has no step annotations",
+        *((f"{before} runs of other programs before the first step left out",) if before else ()),
+    )
 
 
 def incomplete_steps(
