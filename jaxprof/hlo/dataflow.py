@@ -31,6 +31,7 @@ class Dataflow:
         self._known: dict[Position, int | None] = {}
         self._callers: dict[str, tuple[Instruction, int]] = {}
         self._holders: dict[str, str] = {}
+        self._begins: dict[str, int] = {}
         self._last: dict[int, int] = defaultdict(int)
         self._lay_out(module.entry)
         for name in list(self.moment):
@@ -92,6 +93,7 @@ class Dataflow:
         for instruction in computation.instructions:
             self._holders[instruction.name] = computation.name
             if instruction.opcode in ("while", "call", "conditional"):
+                self._begins[instruction.name] = len(self.moment)
                 for branch in reversed(range(len(instruction.called))):  # a loop's condition, then its body
                     called = instruction.called[branch]
                     self._callers.setdefault(called, (instruction, branch))
@@ -107,7 +109,10 @@ class Dataflow:
                     value = self.value(operand, index)
                     if value is None:
                         continue
-                    self._last[value] = max(self._last[value], moment)
+                    changes = instruction.opcode == "while" and self.value(instruction, index) != value
+                    # What a loop changes goes in when it begins; from then on the loop's own state is in its place.
+                    until = self._begins[instruction.name] if changes else moment
+                    self._last[value] = max(self._last[value], until)
                     if computes:
                         self.users[value].append(instruction)
         holder = self._module.computations[self._holders[instruction.name]]

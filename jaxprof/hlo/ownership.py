@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from jaxprof.hlo.liveness import Allocation, Buffer, Memory
-from jaxprof.hlo.metadata import source_of
+from jaxprof.hlo.metadata import part_of, source_of
 from jaxprof.hlo.module import Instruction, Module
 from jaxprof.hlo.op_cost import ModuleCosts, OpCost
 from jaxprof.hlo.program import Owner, Program
@@ -14,12 +14,10 @@ from jaxprof.hlo.shapes import Shape
 
 _MOVES = frozenset({
     "copy", "copy-start", "copy-done", "bitcast", "bitcast-convert", "convert", "reshape", "transpose", "slice",
-    "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "broadcast", "select", "compare", "iota",
-    "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier",
+    "dynamic-slice", "dynamic-update-slice", "concatenate", "pad", "broadcast", "get-tuple-element", "parameter",
+    "constant", "tuple", "opt-barrier", "fusion",
 })  # fmt: skip
-"""Opcodes that move or convert values and make no new ones."""
-_INDEX = frozenset({"add", "subtract", "multiply", "clamp", "and", "or", "not", "partition-id"})
-"""What compilers put beside moves to say where to."""
+"""Opcodes that move or convert arrays and compute nothing of their own."""
 _STEPS_BACK = 16
 """How many moves to look through for the argument that a value is a copy of."""
 
@@ -98,14 +96,14 @@ class Owners:
         maker = buffer.makers[-1]
         shape = _element(maker.shape, buffer.index)
         padding = max(0, min(size, shape.padded_bytes - shape.bytes))
-        row = self._origin(maker)
+        origin, row = self._origin(maker), self._rows.get(maker.name)
         yield LiveBuffer(
             bytes=size - padding,
             owner=owner,
             op=maker.name,
             shape=str(shape),
-            scope=row.scope if row else maker.op_name,
-            source=row.source if row else source_of(maker, self._module),
+            scope=origin.op_name or (row.scope if row else ""),
+            source=source_of(origin, self._module) or (row.source if row else ""),
         )
         if padding:
             yield LiveBuffer(bytes=padding, owner="padding")
@@ -126,8 +124,8 @@ class Owners:
             return "parameter copies"
         if any(self._phase(user) in ("backward", "recompute") for user in buffer.users):
             if row.phase == "forward":
-                origin = self._origin(buffer.makers[-1]) or row
-                return f"activations ({origin.part if origin.part != 'other' else row.part})"
+                part = part_of(self._origin(buffer.makers[-1]).op_name)
+                return f"activations ({part if part != 'other' else row.part})"
             if row.phase == "recompute":
                 return "recomputed activations"
         return "collective temporaries" if row.collective else "temporaries"
@@ -155,10 +153,12 @@ class Owners:
         return made is not None and self._gradient(made)
 
     def _moves(self, instruction: Instruction) -> bool:
-        inside = [inner.opcode for inner, _ in self._module.held(instruction)] or [instruction.opcode]
-        return all(opcode in _MOVES or opcode in _INDEX or opcode == "fusion" for opcode in inside) and any(
-            opcode in _MOVES - {"parameter", "constant", "broadcast"} for opcode in inside
-        )
+        return instruction.opcode not in ("constant", "parameter", "broadcast") and not self._computing(instruction)
+
+    def _computing(self, instruction: Instruction) -> list[Instruction]:
+        """What computes in an instruction, or in the fusion that it is; scalars only say where to move what."""
+        inside = [inner for inner, _ in self._module.held(instruction)] or [instruction]
+        return [inner for inner in inside if inner.opcode not in _MOVES and inner.shape.size > 1]
 
     def _behind(self, instruction: Instruction) -> Iterator[Buffer]:
         """The buffers of which a value is a moved, converted or gathered copy, the nearest first."""
@@ -184,12 +184,13 @@ class Owners:
                 return argument.owner if argument else "other arguments"
         return None
 
-    def _origin(self, instruction: Instruction) -> OpCost | None:
-        """The row of the instruction that computed a value, before it was moved to where it stands."""
-        for standing in self._behind(instruction):
-            if len(standing.makers) == 1 and not self._moves(standing.makers[0]):
-                return self._rows.get(standing.makers[0].name)
-        return self._rows.get(instruction.name)
+    def _origin(self, instruction: Instruction) -> Instruction:
+        """The instruction that computed a value, before it was moved to where it stands."""
+        for maker in (instruction, *(b.makers[0] for b in self._behind(instruction) if len(b.makers) == 1)):
+            named = [inner for inner in self._computing(maker) if "/" in inner.op_name]
+            if named:
+                return named[-1]
+        return instruction
 
 
 def _element(shape: Shape, index: tuple[int, ...]) -> Shape:
