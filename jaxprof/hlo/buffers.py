@@ -36,11 +36,11 @@ def memory_by_owner(program: Program, costs: ModuleCosts | None = None) -> Memor
     used: on the CPU it leaves temporaries out.
 
     Arguments have the owners that the program states. Of the temporaries, *gradients* are what the backward pass makes
-    and the optimizer reads with at most collectives and moves between; *activations* are what the forward pass makes and
-    the backward pass reads, by model part; *recomputed activations* the same made again by remat; *parameter copies* are
-    parameters gathered, converted or moved. Copies of a KV cache count as *kv cache*. What other collectives make is
-    *collective temporaries*, the rest *temporaries*. *Unused* is room between buffers that nothing occupies at that
-    moment, *padding* what tiles add to arrays.
+    and the optimizer reads with at most collectives and moves between; *activations* are what the forward pass makes
+    and the backward pass reads, by model part; *recomputed activations* the same made again by remat; *parameter
+    copies* are parameters gathered, converted or moved. Copies of a KV cache count as *kv cache*. What other
+    collectives make is *collective temporaries*, the rest *temporaries*. *Unused* is room between buffers that nothing
+    occupies at that moment, *padding* what tiles add to arrays.
 
     Where the compiler gives no buffer assignment, temporaries are one figure and a warning says so.
     ``costs`` spares computing the module's costs again.

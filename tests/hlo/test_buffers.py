@@ -1,4 +1,4 @@
-"""Memory at the peak by owner: it sums to the compiler's own figures, and each owner to what can be worked out by hand."""
+"""Memory at the peak by owner: sums to the compiler's own figures, and each owner to what is worked out by hand."""
 
 from __future__ import annotations
 
