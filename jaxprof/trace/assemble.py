@@ -38,7 +38,7 @@ def assemble(
 
     ``one_at_a_time`` where the device runs one op at a time, so that an op inside another one is its part. Else a
     collective that shares an instant with another op runs beside it. ``annotations`` and ``launches`` as for
-    ``assign_steps``, ``permute_joins_all`` as for ``last_arrivals``. Raises UserError where no run is inside a step.
+    ``assign_steps``, ``permute_joins_all`` as for ``last_arrivals``. Raises UserError where no step is whole.
     """
     busy = pl.col("end_ps") - pl.col("start_ps")
     runs = ops.group_by("program", "run").agg(pl.col("start_ps").min(), busy.sum().alias("busy_ps"))
@@ -48,6 +48,8 @@ def assemble(
     if ops.is_empty():
         raise UserError("no run in the trace lies in an annotated step; annotate the calls of the steps themselves")
     left_out, lost_notes = incomplete_steps(ops, costs, events_lost=events_lost)
+    if len(left_out) == ops["step"].n_unique():
+        raise UserError(f"every step of the trace lost events: {'; '.join(lost_notes)}; trace fewer steps")
     ops = ops.with_columns(last_arrivals(ops, costs, permute_joins_all=permute_joins_all).alias("arrived_ps"))
     starts = ops.group_by("device", "step").agg(pl.col("start_ps").min())
     if not one_at_a_time:

@@ -25,7 +25,7 @@ def assign_steps(
     ``annotations``: name, line, start_ps, end_ps of the host's step annotations. ``launches``: run (null where
     unknown), line, start_ps of the host's calls that started runs. A step is everything launched inside one annotation,
     however late it ran and however many programs it was. Runs of programs without launches are dealt out in order.
-    Without annotations that hold work, a step is a run of the program with the most time, with the runs of programs that
+    Without annotations that hold work, a step is a run of the program with the most time, with the runs of those that
     ran in every step and of others until the next one.
     """
     runs = runs.sort("start_ps")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
+from jaxprof.errors import UserError
 from jaxprof.hlo.op_cost import Executions, ModuleCosts, OpCost
 from jaxprof.trace.read import read_timeline
 
@@ -34,6 +35,17 @@ def test_e19_without_annotations_each_run_of_the_main_module_is_a_step(xspace, o
     timeline = read_timeline(xspace({"/host:CPU": {"t": events}}), {})
     assert _walls_us(timeline) == [(step, 10_000) for step in range(5)]
     assert any(note.startswith("steps inferred: each run of jit_step is one") for note in timeline.notes)
+
+
+def test_e19_a_helper_that_runs_before_each_step_belongs_to_it_and_set_up_to_none(xspace, op):
+    """Set-up runs once before three steps of helper and main."""
+    ops = [op("init", 1, 5, module="jit_init", program=1)]
+    for step in range(3):
+        ops.append(op("prep", 10 + 40 * step, 5, module="jit_prep", program=2, run=10 + step))
+        ops.append(op("dot", 15 + 40 * step, 30, run=20 + step))
+    timeline = read_timeline(xspace({"/host:CPU": {"t": ops}}), {})
+    assert _walls_us(timeline) == [(0, 40), (1, 40), (2, 35)]
+    assert "1 runs of other programs before the first step left out" in timeline.notes
 
 
 def test_a_step_is_what_was_launched_inside_its_annotation_however_late_it_ran(xspace, op):
@@ -124,6 +136,14 @@ def test_the_compiled_executions_find_one_lost_event(xspace, op):
         (2, 200_000_000, 240_000_000),
     ]
     assert any("step 1: 3 of 4 events" in note for note in timeline.notes)
+
+
+def test_a_trace_without_one_whole_step_is_refused(xspace, op):
+    """Two devices; each step lost an event on one of them."""
+    ops = [op("k", 1 + 100 * run + 10 * i, 5, run=run, device=d) for run in (0, 1) for d in (0, 1) for i in range(2)]
+    lost = [ops[0], *ops[2:6], ops[7]]
+    with pytest.raises(UserError, match="every step of the trace lost events"):
+        read_timeline(xspace({"/host:CPU": {"t": lost}}), {"jit_step": _costs(executions=2)})
 
 
 def test_costs_of_another_program_are_said_and_drop_nothing(xspace, op):

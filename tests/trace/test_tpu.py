@@ -11,6 +11,7 @@ import pytest
 from jaxprof.errors import UserError
 from jaxprof.trace.read import read_timeline
 
+_LENGTH = pl.col("end_ps") - pl.col("start_ps")
 _REAL = Path(__file__).parents[3] / "shared" / "traces" / "tpu_v6e4_inference"
 
 
@@ -19,11 +20,8 @@ def _module(run: int, start_us: float, duration_us: float, name: str = "jit_step
 
 
 def _op(name: str, start_us: float, duration_us: float, *, device_us: tuple[float, float] | None = None):
-    clock = (
-        {"device_offset_ps": round(device_us[0] * 1e6), "device_duration_ps": round(device_us[1] * 1e6)}
-        if device_us
-        else {}
-    )
+    names = ("device_offset_ps", "device_duration_ps")
+    clock = {name: round(time * 1e6) for name, time in zip(names, device_us or (), strict=False)}
     return f"%{name} = f32[8] op(f32[8] %x)", start_us, duration_us, clock
 
 
@@ -51,12 +49,15 @@ def test_what_runs_beside_has_a_stream_of_its_own(xspace):
     }
     timeline = read_timeline(xspace({"/device:TPU:0": lines}), {})
     assert sorted(_rows(timeline)) == [
-        ("copy-done", "ops", 21, 29), ("copy-start", "async", 0, 29), ("copy-start", "ops", 0, 1), ("dot", "ops", 1, 21),
-    ]  # fmt: skip
+        ("copy-done", "ops", 21, 29),
+        ("copy-start", "async", 0, 29),
+        ("copy-start", "ops", 0, 1),
+        ("dot", "ops", 1, 21),
+    ]
 
 
 def test_durations_are_by_the_devices_own_clock(xspace):
-    """On the host's clock the first op looks 80 us long; the device says 20, and that its copy ends with the second op."""
+    """On the host's clock the first op looks 80 us long; the device says 20, and the copy ends with the second op."""
     lines = {
         "XLA Modules": [_module(1, 100, 200)],
         "XLA Ops": [_op("a", 101, 80, device_us=(1, 20)), _op("b", 181, 30, device_us=(21, 30))],
@@ -96,9 +97,7 @@ def test_a_real_trace_has_the_times_that_xprof_says():
     ours = (
         timeline.intervals.filter(stream="ops")
         .group_by("op")
-        .agg(
-            pl.struct("device", "step", "occurrence").n_unique(), ((pl.col("end_ps") - pl.col("start_ps")).sum()) / 1e6
-        )
+        .agg(pl.struct("device", "step", "occurrence").n_unique(), _LENGTH.sum() / 1e6)
     )
     found = {op: (count, total) for op, count, total in ours.rows()}
     # XProf counts the reduction and the broadcast that ran before the first step too
@@ -106,11 +105,7 @@ def test_a_real_trace_has_the_times_that_xprof_says():
     for op, (count, total_us) in found.items():
         assert count == theirs[op][0]
         assert total_us == pytest.approx(theirs[op][1], rel=1e-3, abs=0.01)
-    walls = timeline.steps.select((pl.col("end_ps") - pl.col("start_ps")) / 1e9).to_series()
+    walls = timeline.steps.select(_LENGTH / 1e9).to_series()
     assert walls.median() == pytest.approx(784, abs=0.5)
-    busy = (
-        timeline.intervals.filter(stream="ops")
-        .group_by("device")
-        .agg((pl.col("end_ps") - pl.col("start_ps")).sum() / 1e12)
-    )
+    busy = timeline.intervals.filter(stream="ops").group_by("device").agg(_LENGTH.sum() / 1e12)
     assert (busy["end_ps"] - 78.4).abs().max() < 0.05  # 78.8 s less the 0.37 s before the first step
