@@ -23,7 +23,7 @@ def exit_status(error: BaseException, *, debug: bool) -> int:
         return 130
     if isinstance(error, BrokenPipeError):  # the reader of standard output has gone, as in `jaxprof show RUN | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return 1  # as rich has it where it notices first
     return _fault(error, debug=debug)
 
 
