@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from jaxprof.errors import UserError
-from jaxprof.hlo.groups import DeviceGroups, IotaGroups, ListedGroups, MeshGroups
+from jaxprof.hlo.groups import DeviceGroups, IotaGroups, ListedGroups, MeshGroups, iota_order
 from jaxprof.hlo.shapes import DTYPES, Layout, Shape
 from jaxprof.proto.hlo import HloModuleProto, HloProto
 
@@ -342,12 +342,20 @@ def _groups(proto: Any) -> DeviceGroups | None:
                 else (a.mesh_axis_index, 1, sizes[a.mesh_axis_index])
                 for a in proto.mesh_device_list.axes
             ),
-            tuple(mesh.device_ids),
+            _device_order(mesh),
         )
     listed = proto.device_list.replica_groups or proto.replica_groups
     if listed or proto.HasField("device_list"):
         return ListedGroups(tuple(tuple(group.replica_ids) for group in listed))
     return None
+
+
+def _device_order(mesh: Any) -> tuple[int, ...]:
+    """Devices in the mesh's own order, listed or as a transposed iota; empty where that is simply 0, 1, 2, ..."""
+    if mesh.HasField("iota_device_ids"):
+        dims = tuple(mesh.iota_device_ids.dimensions)
+        return tuple(iota_order(dims, tuple(mesh.iota_device_ids.transpose) or tuple(range(len(dims)))))
+    return tuple(mesh.device_ids)
 
 
 def _frames(index: Any) -> tuple[Frame, ...]:

@@ -114,9 +114,11 @@ def _instruction(name: str, text: str, made: dict[str, Instruction], known: dict
     arguments = text[opcode_match.end() : end]
     attributes = {}
     for part in split_top(text[end + 1 :].lstrip().removeprefix(",")):
-        key, _, value = part.partition("=")
-        if value:
-            attributes[key.strip()] = value.strip()
+        key, _, value = (word.strip() for word in part.partition("="))
+        if key == "device_ids" and "replica_groups" in attributes:  # belongs to the mesh before it, comma or not
+            attributes["replica_groups"] += f", {part}"
+        elif value:
+            attributes[key] = value
     operands: tuple[Instruction, ...] = ()
     if opcode not in ("parameter", "constant", "iota"):
         try:

@@ -218,6 +218,10 @@ _MESSAGES = build_messages(
     message Mesh
       1 repeated MeshAxis axes
       2 repeated int64 device_ids
+      3 MeshIota iota_device_ids
+    message MeshIota
+      1 repeated int64 dimensions
+      2 repeated int64 transpose
     message MeshAxis
       1 string name
       2 int64 size

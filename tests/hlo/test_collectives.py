@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 
 from jaxprof.hlo.collectives import bandwidths, wire_bytes
 from jaxprof.hlo.costs import module_costs
+from jaxprof.hlo.module import parse_module
 from jaxprof.hlo.op_cost import OpCost
 from jaxprof.hlo.program import MeshAxes
 from jaxprof.hlo.text import parse_text
@@ -159,6 +160,20 @@ def test_d8_one_build_many_notations(compile_module, make_mesh):
         ("reduce-scatter", ("dp",), 2),
         ("collective-permute", ("tp",), 4),
     ]
+
+
+def test_d8_a_mesh_whose_devices_are_reordered(make_mesh):
+    """x over b then a, gathered along each: the groups' own mesh is a transposed iota, in the proto and in the text."""
+    mesh = make_mesh(a=2, b=4)
+
+    def gather(x):
+        return lax.with_sharding_constraint(x * 2, on(mesh, None, ("a", "b"), None)) + 1
+
+    compiled = jax.jit(gather).lower(f32(8, 32, 24, sharding=on(mesh, "b", None, "a"))).compile()
+    proto = compiled.runtime_executable().hlo_modules()[0].as_serialized_hlo_module_proto()
+    for module in (parse_module(proto), parse_text(compiled.as_text())):
+        found = collectives(module_costs(module, MeshAxes(("a", "b"), (2, 4))))
+        assert [(op.mesh_axes, op.group_size) for op in found] == [(("a",), 2), (("b",), 4)]
     scatter, permute = found[2:]
     assert (scatter.payload_bytes, scatter.wire_bytes) == (16 * 32 * 4, 16 * 32 * 4 // 2)
     assert permute.payload_bytes == permute.wire_bytes == 32 * 16 * 4
