@@ -12,7 +12,7 @@ Owner = Literal[
 
 @dataclass(frozen=True, slots=True)
 class MeshAxes:
-    """A mesh's axis names and sizes, major to minor; device ``i`` of the program is position ``i`` in row-major order."""
+    """A mesh's axes, major to minor; device ``i`` of the program is position ``i`` in row-major order."""
 
     names: tuple[str, ...]
     sizes: tuple[int, ...]

@@ -28,7 +28,9 @@ def build_messages(package: str, table: str) -> dict[str, Any]:
     Fields of a type that is not a scalar name another message of the table. ``proto3`` semantics, so repeated scalars
     are packed when written and read either way. An int field that XLA declares as an enum is read as ``int32``.
     """
-    file = descriptor_pb2.FileDescriptorProto(name=f"jaxprof/{package}.proto", package=f"jaxprof.{package}", syntax="proto3")
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"jaxprof/{package}.proto", package=f"jaxprof.{package}", syntax="proto3"
+    )
     message: Any = None
     names: list[str] = []
     for line in filter(None, (line.split("#")[0].strip() for line in table.splitlines())):
