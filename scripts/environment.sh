@@ -57,7 +57,7 @@ make_environment() {
         [ "$(cat "$directory/.made-for" 2>/dev/null)" = "$repository" ] && clear=
     "$python" -m venv $clear "$directory" || return
     echo "$repository" >"$directory/.made-for"
-    "$directory/bin/python" -m pip install --quiet --disable-pip-version-check \
+    "$directory/bin/python" -m pip install --quiet --quiet --disable-pip-version-check \
         --editable "$repository${extra:+[$extra]}" || return
     echo "$want" >"$stamp"
 }
