@@ -115,7 +115,7 @@ def decode_calls(step: StepConfig) -> tuple[int, int, int]:
 
 def cache_slots(config: ModelConfig, step: StepConfig) -> int:
     """Positions that the KV cache holds: those of the sliding window where there is one, written round and round."""
-    positions = step.context if step.kind == "decode" else max(step.context, step.seq_len)
+    positions = step.context if step.kind == "decode" else step.seq_len
     return min(positions, config.sliding_window or positions)
 
 

@@ -96,7 +96,7 @@ def _transformer_notes(config: RunConfig, layout: Layout) -> tuple[str, ...]:
             f"{model.kv_heads} key/value heads over {shards} tensor shards: each is computed and cached {replicas} "
             "times, and their weights lie whole on each shard; model FLOPs count them once"
         )
-    if step.kind != "train" and cache_slots(model, step) < max(step.context, step.seq_len):
+    if step.kind != "train" and cache_slots(model, step) == model.sliding_window:
         notes.append(f"the KV cache holds the {model.sliding_window} positions of the sliding window")
     if step.kind == "train" and step.loss_chunks > 1:
         notes.append(f"loss in {step.loss_chunks} chunks: the backward pass makes the logits again")
