@@ -8,6 +8,8 @@ simulated on the CPU.
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 from jaxprof.cli.output import add_json, positive, print_json, stopwatch
@@ -36,6 +38,7 @@ def run(arguments: argparse.Namespace) -> int:
     config = load_run(arguments.config, overrides)
     check_run(config)
     choose_devices(config.mesh.data * config.mesh.fsdp * config.mesh.tensor, config.measure.platform)
+    sys.path.append(os.getcwd())  # a model of one's own may lie beside the config; last, so that it hides nothing
     place = reserve_run(arguments.out if arguments.out is not None else Path("runs") / config.name)
 
     from jaxprof.profiling import profile
