@@ -52,3 +52,6 @@ class Layout:
         """
         batch = set(self.mesh_axes("batch"))
         return self.constrain(weight, *(None if batch & set(self.mesh_axes(axis)) else axis for axis in axes))
+
+
+SINGLE_DEVICE = Layout()

@@ -16,7 +16,7 @@ from jaxprof.models.arrays import ArraySpec, normal, weight
 from jaxprof.models.attention import attend, visible
 from jaxprof.models.block import Block
 from jaxprof.models.flops import ParameterCount, StepFlops, cache_slots, transformer_flops, transformer_parameters
-from jaxprof.models.layout import Layout
+from jaxprof.models.layout import SINGLE_DEVICE, Layout
 from jaxprof.models.norm import Norm
 from jaxprof.models.remat import rematerialized
 from jaxprof.models.rope import frequencies, rotation
@@ -25,7 +25,7 @@ from jaxprof.models.rope import frequencies, rotation
 class Transformer(nnx.Module):
     """The methods are those of ``jaxprof.workloads.module.LanguageModel``; every array in and out is global."""
 
-    def __init__(self, config: ModelConfig, layout: Layout = Layout(), *, rngs: nnx.Rngs) -> None:  # noqa: B008
+    def __init__(self, config: ModelConfig, layout: Layout = SINGLE_DEVICE, *, rngs: nnx.Rngs) -> None:
         self.config = config
         self.layout = layout
         D = config.d_model

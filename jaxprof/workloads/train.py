@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import jax
@@ -51,15 +53,8 @@ def train_workload(config: RunConfig, layout: Layout, parameters: Parameters, fa
         (step.batch, step.seq_len), jnp.int32, sharding=layout.sharding(("batch", None), (step.batch, step.seq_len))
     )
     initial_state = jax.jit(make_state, out_shardings=shardings(state))
-    batches: list[dict[str, jax.Array]] = []
-    taken = 0
-
-    def next_batch() -> dict[str, jax.Array]:
-        nonlocal taken
-        if not batches:
-            batches.extend(batch_of_text(index, config, layout) for index in range(BATCHES))
-        taken += 1
-        return batches[(taken - 1) % BATCHES]
+    batch = functools.cache(lambda index: batch_of_text(index, config, layout))
+    turns = itertools.cycle(range(BATCHES))
 
     return Workload(
         facts=facts,
@@ -69,8 +64,8 @@ def train_workload(config: RunConfig, layout: Layout, parameters: Parameters, fa
         out_shardings=(shardings(state), {"loss": layout.sharding((), ())}),
         donate_argnums=(0,),
         mesh=layout.mesh,
-        make_arguments=lambda: (initial_state(jax.random.key(config.measure.seed)), next_batch()),
-        next_arguments=lambda arguments, outputs: (outputs[0], next_batch()),
+        make_arguments=lambda: (initial_state(jax.random.key(config.measure.seed)), batch(next(turns))),
+        next_arguments=lambda arguments, outputs: (outputs[0], batch(next(turns))),
     )
 
 

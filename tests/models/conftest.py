@@ -13,7 +13,7 @@ import pytest
 from flax import nnx
 
 from jaxprof.config.schema import ModelConfig
-from jaxprof.models.layout import Layout
+from jaxprof.models.layout import SINGLE_DEVICE, Layout
 from jaxprof.models.transformer import Transformer
 
 LLAMA = ModelConfig(
@@ -35,7 +35,7 @@ GPT2 = dataclasses.replace(
 MISTRAL = dataclasses.replace(LLAMA, name="mistral", sliding_window=5)
 
 
-def random_model(config: ModelConfig, layout: Layout = Layout()) -> Transformer:  # noqa: B008
+def random_model(config: ModelConfig, layout: Layout = SINGLE_DEVICE) -> Transformer:
     """Weights drawn widely enough that biases, norms and attention all matter; the same ones at every call."""
     structure, state = nnx.split(nnx.eval_shape(lambda: Transformer(config, layout, rngs=nnx.Rngs(0))))
     random = np.random.default_rng(0)
