@@ -39,6 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(f"TensorBoard cannot be started: {missing}")
     print(f"Open {page} and choose a tool on the left; Ctrl-C ends it.", flush=True)
     try:
-        return subprocess.run(command, check=False).returncode
+        return 1 if subprocess.run(command, check=False).returncode else 0  # it has said why itself
     except KeyboardInterrupt:
         return 0
