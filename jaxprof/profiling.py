@@ -12,7 +12,7 @@ from jaxprof.compile.live import compile_workload
 from jaxprof.config.check import check_devices, check_run
 from jaxprof.config.load import to_dict
 from jaxprof.config.schema import RunConfig
-from jaxprof.errors import UserError
+from jaxprof.errors import Refused, UserError
 from jaxprof.hardware.book import device_of_kind
 from jaxprof.hardware.calibration import read_calibration, save_calibration
 from jaxprof.hardware.device import DeviceSpec
@@ -35,10 +35,10 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
     """Run ``config`` on the devices that are here and return what was found.
 
     ``progress`` is called with a short text as each stage begins. Raises UserError where the mesh needs more devices
-    than there are.
+    than there are, and Refused where the compiled step needs more memory than a device has: nothing has run then.
     """
     say = progress or (lambda text: None)
-    notes = check_run(config)
+    check_run(config)
     devices = _devices(config)
     mesh = build_mesh(config.mesh, devices)
 
@@ -47,12 +47,14 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
     say("compiling")
     executable = compile_workload(workload)
     program = executable.program
+    module = parse_module(program.hlo_module)
+    costs = module_costs(module, program.mesh, step=config.step.kind)
+    memory = memory_by_owner(program, costs)
     device, device_warnings = _device_spec(program, say)
+    _check_memory(config.name, memory.peak_bytes, program.num_devices, device)
 
     measurement = measure(executable, workload, config.measure, progress=say)
 
-    module = parse_module(program.hlo_module)
-    costs = module_costs(module, program.mesh, step=config.step.kind)
     timeline = None
     if measurement.xspace is not None:
         say("reading the trace")
@@ -66,8 +68,8 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
         facts=workload.facts,
         timeline=timeline,
         timing=measurement.timing,
-        memory=memory_by_owner(program, costs),
-        warnings=(*notes, *device_warnings, *measurement.notes, *findings(program, module, costs)),
+        memory=memory,
+        warnings=(*device_warnings, *measurement.notes, *findings(program, module, costs)),
     )
     return Report(
         analysis=analysis,
@@ -118,3 +120,14 @@ def _device_spec(program: Program, say: Progress) -> tuple[DeviceSpec | None, tu
     spec = calibrate(program.num_devices, progress=say)
     save_calibration(spec, program.num_devices)
     return spec, warnings
+
+
+def _check_memory(name: str, peak_bytes: int | None, devices: int, device: DeviceSpec | None) -> None:
+    """Raises Refused where it does not fit: simulated devices would take all of the machine's memory before failing."""
+    if device is None or device.hbm_bytes is None or peak_bytes is None or peak_bytes <= device.hbm_bytes:
+        return
+    raise Refused(
+        f"{name} does not fit: at its peak it holds {peak_bytes / 2**30:.1f} GiB on each of {devices} devices, and "
+        f"a {device.name} has {device.hbm_bytes / 2**30:.1f} GiB; write a smaller step.batch, model.remat=full or a "
+        "larger mesh"
+    )

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from jaxprof.cli.output import add_json, positive, print_json, stopwatch
-from jaxprof.errors import UserError
+from jaxprof.errors import Refused, UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +43,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     from jaxprof.profiling import profile
 
-    report = profile(config, progress=stopwatch())
+    try:
+        report = profile(config, progress=stopwatch())
+    except (UserError, Refused):
+        place.discard()
+        raise
     path = place.save(report)
     if arguments.json:
         print_json(report.summary)

@@ -69,6 +69,11 @@ class ReservedRun:
             return path
         raise AssertionError("there is always a next number")
 
+    def discard(self) -> None:
+        """Give the place up where the run was refused before it held anything."""
+        (self.working / MARKER).unlink()
+        self.working.rmdir()
+
 
 def reserve_run(directory: str | Path) -> ReservedRun:
     """Make a place to write a run that will be called ``directory``.
