@@ -24,6 +24,7 @@ from jaxprof.hlo.program import Program
 from jaxprof.measure.calibrate import calibrate
 from jaxprof.measure.run import measure
 from jaxprof.report.report import Report
+from jaxprof.report.text import size
 from jaxprof.trace.read import read_timeline
 from jaxprof.workloads.build import build_workload
 from jaxprof.workloads.mesh import build_mesh
@@ -127,7 +128,6 @@ def _check_memory(name: str, peak_bytes: int | None, devices: int, device: Devic
     if device is None or device.hbm_bytes is None or peak_bytes is None or peak_bytes <= device.hbm_bytes:
         return
     raise Refused(
-        f"{name} does not fit: at its peak it holds {peak_bytes / 2**30:.1f} GiB on each of {devices} devices, and "
-        f"a {device.name} has {device.hbm_bytes / 2**30:.1f} GiB; write a smaller step.batch, model.remat=full or a "
-        "larger mesh"
+        f"{name} does not fit: at its peak it holds {size(peak_bytes)} on each of {devices} devices, and a {device.name} "
+        f"has {size(device.hbm_bytes)}; write a smaller step.batch, model.remat=full or a larger mesh"
     )

@@ -22,7 +22,7 @@ def test_a_step_that_does_not_fit_is_refused_before_it_runs(
     assert main(["run", "llama3-tiny-decode", "--out", str(tmp_path / "runs" / "big")]) == 1
     errors = capsys.readouterr().err
     assert "does not fit" in errors
-    assert "a cpu-mesh:8 device has 0.0 GiB" in errors
+    assert "a cpu-mesh:8 device has 1.00 MiB" in errors
     assert list((tmp_path / "runs").iterdir()) == []
 
 
