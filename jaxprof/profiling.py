@@ -128,6 +128,6 @@ def _check_memory(name: str, peak_bytes: int | None, devices: int, device: Devic
     if device is None or device.hbm_bytes is None or peak_bytes is None or peak_bytes <= device.hbm_bytes:
         return
     raise Refused(
-        f"{name} does not fit: at its peak it holds {size(peak_bytes)} on each of {devices} devices, and a {device.name} "
-        f"has {size(device.hbm_bytes)}; write a smaller step.batch, model.remat=full or a larger mesh"
+        f"{name} does not fit: at its peak it holds {size(peak_bytes)} on each of {devices} devices, and a "
+        f"{device.name} has {size(device.hbm_bytes)}; write a smaller step.batch, model.remat=full or a larger mesh"
     )
