@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Remat = Literal["none", "full", "dots"]
+
+ACTIVATIONS = ("q", "k", "v", "attention_core", "attention_out", "mlp_up", "mlp_gate", "mlp_down")
+"""Names that ``remat = {save = [...]}`` can keep in the models shipped here, in the order they are computed."""
+
+TRANSFORMER = "jaxprof.models.transformer:Transformer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """A decoder-only transformer. Letters: D d_model, L layers, H heads, K kv_heads, F d_ff, V vocab."""
 
-    name: str
+    name: str = ""
+    """Left out: the preset's name, or the run's where the model is written inline."""
+    description: str = ""
     d_model: int
     layers: int
     heads: int
@@ -24,7 +35,7 @@ class ModelConfig:
     position: Literal["rope", "learned"] = "rope"
     rope_theta: float = 10000.0
     rope_scaling: dict[str, float] | None = None
-    """Llama 3.1's frequency scaling: factor, low_freq_factor, high_freq_factor, original_max_position."""
+    """Llama 3.1's frequency scaling: factor, low_freq_factor, high_freq_factor, original_max_position; or None."""
     learned_positions: int = 0
     """Rows of the learned position table."""
     attention_bias: bool = False
@@ -32,15 +43,15 @@ class ModelConfig:
     tied_output: bool = False
     sliding_window: int | None = None
     """Each position attends to this many latest positions, itself included; None for all."""
-    dtype: str = "bfloat16"
+    dtype: Dtype = "bfloat16"
     """Activations and matmuls."""
-    param_dtype: str = "float32"
+    param_dtype: Dtype = "float32"
     """Stored parameters."""
     scan_layers: bool = True
-    remat: str | dict[str, list[str]] = "none"
-    """none, full, dots, or {"save": [names of activations kept]}."""
+    remat: Remat | dict[str, list[str]] = "none"
+    """none, full, dots, or {save = [names of activations kept]}."""
     attention: Literal["xla"] = "xla"
-    module: str = "jaxprof.models.transformer:Transformer"
+    module: str = TRANSFORMER
     """package.module:Class of the Flax module; another one with the same methods may stand here."""
 
 
@@ -62,7 +73,7 @@ class OptimizerConfig:
     b1: float = 0.9
     b2: float = 0.95
     eps: float = 1e-8
-    moment_dtype: str = "float32"
+    moment_dtype: Dtype = "float32"
     clip_norm: float | None = 1.0
     """Global gradient norm; None for no clipping."""
 
@@ -86,7 +97,7 @@ class StepConfig:
     """Decode: tokens a call where loop is "device"."""
     sampling: Literal["greedy", "sample"] = "greedy"
     temperature: float = 1.0
-    cache_dtype: str = "bfloat16"
+    cache_dtype: Dtype = "bfloat16"
     loss_chunks: int = 1
     """Train: logits are made for 1/loss_chunks of the tokens at a time."""
 
@@ -110,10 +121,17 @@ class MeasureConfig:
 class RunConfig:
     """A whole run."""
 
-    name: str
+    name: str = ""
+    """Left out: the preset's name, or the file's without its ending."""
+    description: str = ""
     model: ModelConfig
     step: StepConfig
     mesh: MeshConfig = field(default_factory=MeshConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     measure: MeasureConfig = field(default_factory=MeasureConfig)
-    description: str = ""
+    written: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
+    """Where each key was written (``file:line: key``, ``command line: key``). Not a key itself."""
+
+    def where(self, key: str) -> str:
+        """Where ``key`` was written; the key alone where it has its default."""
+        return self.written.get(key, key)

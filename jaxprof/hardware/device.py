@@ -17,7 +17,9 @@ class DeviceSpec:
     device_kinds: tuple[str, ...] = ()
     """``jax.Device.device_kind`` strings that mean this device."""
     peak_flops_per_s: dict[str, float] = field(default_factory=dict)
-    """By operand dtype in HLO spelling (bf16, f32, s8, f8e4m3fn, ...)."""
+    """By operand dtype in HLO spelling (bf16, f32, s8, f8e4m3fn, ...). f32 is what float32 operands reach at XLA's
+    default precision: TF32 on NVIDIA GPUs that have it, one bf16 pass on TPUs; f32_highest is full float32 where that
+    differs."""
     hbm_bytes_per_s: float | None = None
     hbm_bytes: float | None = None
     link_bytes_per_s: dict[str, float] = field(default_factory=dict)
@@ -25,4 +27,8 @@ class DeviceSpec:
     provenance: Provenance = "published"
     source: str = ""
     """Where the numbers come from."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """The source of each figure apart, by field name."""
+    devices_per_chip: int = 1
+    """How many JAX devices share one chip; the figures here are one device's share."""
     notes: tuple[str, ...] = ()
