@@ -22,5 +22,5 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(saved.summary)
     else:
-        render(saved.summary, saved.ops, saved.breakdown, console=Console())
+        render(saved.summary, saved.ops, console=Console())
     return 0

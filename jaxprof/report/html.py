@@ -25,11 +25,9 @@ _LEGEND = (
 )  # fmt: skip
 
 
-def write_html(
-    summary: Mapping[str, Any], ops: pl.DataFrame, breakdown: pl.DataFrame, timeline: Timeline | None = None
-) -> str:
-    """The page of run.json's object ``summary``, its op table, its breakdown and, where there is one, its timeline."""
-    view = make_view(summary, ops, breakdown)
+def write_html(summary: Mapping[str, Any], ops: pl.DataFrame, timeline: Timeline | None = None) -> str:
+    """The page of run.json's object ``summary``, its op table and, where there is one, its timeline."""
+    view = make_view(summary, ops)
     body = [
         f'<header><p class="title">{_text(view.title)}</p><h1>{_text(view.verdict)}</h1></header>',
         "<dl>",

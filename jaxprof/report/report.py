@@ -49,11 +49,11 @@ class Report:
 
     def show(self, console: Console | None = None) -> None:
         """Print the report."""
-        render(self.summary, self.ops, self.analysis.breakdown, console=console or Console())
+        render(self.summary, self.ops, console=console or Console())
 
     def html(self) -> str:
         """The report as one HTML page that needs nothing else."""
-        return write_html(self.summary, self.ops, self.analysis.breakdown, self.timeline)
+        return write_html(self.summary, self.ops, self.timeline)
 
     def save(self, directory: str | Path) -> Path:
         """Write a run directory and return where it lies: ``directory``, or a numbered sibling where that is taken."""

@@ -1,14 +1,15 @@
-"""Builds the report's sections from run.json's object, the op table and the breakdown."""
+"""Builds the report's sections from run.json's object and the op table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from jaxprof.report.conventions import PARTS, conventions
 from jaxprof.report.text import UNKNOWN, count, percent, seconds, size
-from jaxprof.report.verdict import PARTS, conventions, verdict
 from jaxprof.report.view import Bar, Cell, Column, Figure, Section, View
 
 Summary = Mapping[str, Any]
@@ -17,10 +18,10 @@ _CAUSES = ("ideal", "hbm", "transfer", "wait", "host", "idle")
 """Words of a waterfall's causes that choose a bar's colour; any other cause is a loss."""
 
 
-def make_view(summary: Summary, ops: pl.DataFrame, breakdown: pl.DataFrame, *, top: int = 12) -> View:
-    """The report of run.json's object ``summary``, an op table and a breakdown; ``top`` ops are listed by name."""
+def make_view(summary: Summary, ops: pl.DataFrame, *, top: int = 12) -> View:
+    """The report of run.json's object ``summary`` and an op table; ``top`` ops are listed by name."""
     sections = (
-        breakdown_section(summary, breakdown),
+        breakdown_section(summary),
         waterfall_section(summary),
         parts_section(ops, summary),
         ops_section(ops, summary, top),
@@ -32,7 +33,7 @@ def make_view(summary: Summary, ops: pl.DataFrame, breakdown: pl.DataFrame, *, t
     environment = summary["environment"] or {}
     return View(
         title=" · ".join(word for word in (summary["name"], summary["step"], summary["evidence"]) if word),
-        verdict=verdict(summary),
+        verdict=summary["verdict"],
         facts=_facts(summary),
         sections=tuple(section for section in sections if section.rows or section.notes),
         warnings=tuple(summary["warnings"]),
@@ -89,7 +90,7 @@ def _facts(summary: Summary) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
         sizes = f"{count(model['parameters'])} parameters, {count(model['active_parameters'])} active"
         batch = f"batch {_known(summary['global_batch'])}, sequence {_known(summary['seq_len'])}"
         facts.append(("model", (f"{model['name']}: {sizes}; {batch}",)))
-    facts.append(("reading", (conventions(summary),)))
+    facts.append(("reading", (conventions(),)))
     return tuple(facts)
 
 
@@ -113,16 +114,16 @@ def _overlap(summary: Summary) -> str:
     return text + (f"; {percent((high - step) / (high - low))} of what can overlap does)" if high > low else ")")
 
 
-def breakdown_section(summary: Summary, breakdown: pl.DataFrame) -> Section:
+def breakdown_section(summary: Summary) -> Section:
     """Where the step's wall time goes, with the spread over devices (means over steps)."""
     parts, step = summary["breakdown_s"] or {}, summary["step_time_s"]
     if any(parts.get(key) is None for key, _, _ in PARTS):
         return Section(title="Where a step's time goes")
     total = sum(parts[key] for key, _, _ in PARTS)
-    devices = breakdown.group_by("device").agg(pl.col("^.*_s$").mean())
+    devices = pl.DataFrame(summary["breakdown_by_device_s"])
     rows = []
     for key, name, meaning in PARTS:
-        column = devices[f"{key}_s"]
+        column = devices[key]
         spread = f"{_seconds(column.min())} – {_seconds(column.max())}" if column.len() > 1 else ""
         rows.append(
             (
@@ -225,7 +226,7 @@ def ops_section(ops: pl.DataFrame, summary: Summary, top: int) -> Section:
             row["bound"] or "unknown",
             percent(row["roofline_fraction"]),
             row["part"] or "",
-            row["source"] or "",
+            _source(row["source"]),
         )
         for row in ordered.head(top).iter_rows(named=True)
     )
@@ -236,6 +237,16 @@ def ops_section(ops: pl.DataFrame, summary: Summary, top: int) -> Section:
     )  # fmt: skip
     listed = f"{len(rows)} of {ordered.height} ops; times are self times per step"
     return Section(title="Longest ops", columns=columns, rows=rows, notes=(listed,) if rows else ())
+
+
+def _source(place: str | None) -> str:
+    """``file:line``, from the current folder where the file lies in it."""
+    if not place:
+        return ""
+    try:
+        return str(Path(place).relative_to(Path.cwd()))
+    except ValueError:
+        return place
 
 
 def collectives_section(ops: pl.DataFrame) -> Section:
@@ -321,13 +332,11 @@ def flops_section(summary: Summary) -> Section:
 
 def xla_section(summary: Summary) -> Section:
     """What XLA itself says, beside ours, and why they differ."""
-    rows: Sequence[Mapping[str, Any]] = summary["xla"] or ()
+    figures: Sequence[Mapping[str, Any]] = summary["xla"] or ()
     show = {"FLOP": lambda value: count(value, "FLOP"), "bytes": size}
     return Section(
         title="XLA's own figures beside ours, per device",
-        columns=(Column("figure"), Column("XLA", "right"), Column("ours", "right"), Column("why they differ")),
-        rows=tuple(
-            (row["figure"], show[row["unit"]](row["xla"]), show[row["unit"]](row["ours"]), row["reason"] or "")
-            for row in rows
-        ),
+        columns=(Column("figure"), Column("XLA", "right"), Column("ours", "right")),
+        rows=tuple((row["figure"], show[row["unit"]](row["xla"]), show[row["unit"]](row["ours"])) for row in figures),
+        notes=tuple(f"{row['figure']}: {row['reason']}" for row in figures if row["reason"]),
     )

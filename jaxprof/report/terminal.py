@@ -19,14 +19,14 @@ _COLOURS = {
     "ideal": "green", "compute": "green", "hbm": "blue", "transfer": "magenta", "wait": "red", "host": "yellow",
     "idle": "bright_black", "loss": "cyan", "part": "blue", "total": "default",
 }  # fmt: skip
-_WIDE = 100
+_WIDE = 116
 """Columns from which the wider tables are drawn."""
 _PLAIN = str.maketrans({"█": "#", "▌": "#", "·": "~", "µ": "u", "×": "x", "–": "-", "…": ".."})
 
 
-def render(summary: Mapping[str, Any], ops: pl.DataFrame, breakdown: pl.DataFrame, *, console: Console) -> None:
-    """Print the report of run.json's object ``summary``, its op table and its breakdown."""
-    console.print(_Drawing(console).report(summary, ops, breakdown))
+def render(summary: Mapping[str, Any], ops: pl.DataFrame, *, console: Console) -> None:
+    """Print the report of run.json's object ``summary`` and its op table."""
+    console.print(_Drawing(console).report(summary, ops))
 
 
 class _Drawing:
@@ -38,8 +38,8 @@ class _Drawing:
         self._bar_width = 30 if self._wide else 16
         self._name_width = 36 if self._wide else 28
 
-    def report(self, summary: Mapping[str, Any], ops: pl.DataFrame, breakdown: pl.DataFrame) -> RenderableType:
-        view = make_view(summary, ops, breakdown)
+    def report(self, summary: Mapping[str, Any], ops: pl.DataFrame) -> RenderableType:
+        view = make_view(summary, ops)
         parts: list[RenderableType] = [
             self._text(view.verdict, "bold"),
             self._text(view.title, "dim"),

@@ -179,7 +179,11 @@ def summary(timeline: Timeline) -> dict[str, Any]:
                   "other": 20480, "unknown_kernels": ["x"]},
         "mfu": 0.12, "hfu": None, "mfu_convention": "causal",
         "hbm_bytes": {"read": 163840, "written": 40960},
+        "verdict": "Compute takes 40 % of the step. This is a simulated mesh.",
         "breakdown_s": {part: share * wall for part, share in parts.items()},
+        "breakdown_by_device_s": [
+            {"device": device, **{part: share * wall for part, share in parts.items()}} for device in range(DEVICES)
+        ],
         "overlapped_collective_s": 0.0, "unexplained_s": 0.0,
         "waterfall_s": [{"cause": "ideal", "seconds": 0.12 * wall}, {"cause": "recompute", "seconds": 0.0},
                         {"cause": "kernels below their roofline", "seconds": 0.50 * wall},

@@ -39,8 +39,7 @@ def test_it_is_read_in_a_minute(report: Report) -> None:
 
 
 def test_the_verdict_comes_first(report: Report) -> None:
-    first = " ".join(shown(report).split("\n")[:2])
-    assert re.match(r"A step takes 1\d\d µs; 40.0 % of it is compute, then HBM traffic with 22.0 %\.", first)
+    assert shown(report).startswith("Compute takes 40 % of the step.")
 
 
 def test_figures_carry_their_provenance_and_the_legend_explains_it(report: Report) -> None:
@@ -79,12 +78,13 @@ def test_a_program_that_was_not_run_has_costs_and_no_times(report: Report, compi
     summary = report.summary | {
         "evidence": None, "step_time_s": None, "step_time_bounds_s": [1e-4, 2e-4], "mfu": None, "steps_measured": None,
         "tokens_per_s_per_device": None, "breakdown_s": dict.fromkeys(report.summary["breakdown_s"]),
-        "overlapped_collective_s": None, "unexplained_s": None, "waterfall_s": [],
+        "overlapped_collective_s": None, "unexplained_s": None, "waterfall_s": [], "breakdown_by_device_s": [],
+        "verdict": "Nothing was run.",
     }  # fmt: skip
     file = io.StringIO()
-    render(summary, ops, report.analysis.breakdown.clear(), console=Console(file=file, width=100))
+    render(summary, ops, console=Console(file=file, width=100))
     text = file.getvalue()
-    assert text.startswith("Nothing was run: by the compiled program's costs a step takes 100 µs at least")
+    assert text.startswith("Nothing was run.")
     assert "Where a step's time goes" not in text
     assert "at least" in text
     assert re.search(r"step time +unknown", text)
