@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -71,3 +72,23 @@ def test_saved_run_is_whole_and_equal(report: Report, tmp_path: Path) -> None:
     saved = load_run_directory(report.save(tmp_path / "run"))
     assert saved.summary == json.loads(json.dumps(report.summary))
     assert saved.ops.equals(report.ops)
+
+
+def test_xprof_finds_the_same_times_in_the_written_profile(report: Report, tmp_path: Path) -> None:
+    convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="XProf is not installed")
+    [profile_path] = report.save(tmp_path / "run").glob("plugins/profile/*/*.xplane.pb")
+
+    def page(tool: str) -> list[dict[str, Any]]:
+        found = json.loads(convert.xspace_to_tool_data([str(profile_path)], tool, {})[0])
+        return found if isinstance(found, list) else [found]
+
+    assert page("overview_page") and page("op_profile") and page("roofline_model")
+    [stats] = [table for table in page("hlo_stats") if table.get("cols")]
+    columns = [column["id"] for column in stats["cols"]]
+    rows = [dict(zip(columns, (cell and cell["v"] for cell in row["c"]), strict=True)) for row in stats["rows"]]
+    theirs = {row["hlo_op_name"]: row["total_self_time"] for row in rows}
+    timed = report.ops.filter(pl.col("measured_time") > 0)
+    assert timed.height == len(theirs)
+    windows = 8 * 2  # devices times steps
+    for op, seconds in timed.select("op", "measured_time").iter_rows():
+        assert theirs[op] / windows == pytest.approx(seconds * 1e6, rel=0.01)
