@@ -21,7 +21,7 @@ _FULL_WIDTH = 7
 """Columns from which a table gets the page's whole width."""
 _LEGEND = (
     ("compute", "compute"), ("hbm", "HBM traffic"), ("transfer", "transfer"), ("wait", "waiting"), ("host", "host"),
-    ("other", "bound unknown"),
+    ("other", "latency or unknown"),
 )  # fmt: skip
 
 

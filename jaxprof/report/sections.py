@@ -16,6 +16,8 @@ Summary = Mapping[str, Any]
 
 _CAUSES = ("ideal", "hbm", "transfer", "wait", "host", "idle")
 """Words of a waterfall's causes that choose a bar's colour; any other cause is a loss."""
+_OWNERS = 11
+"""Owners of memory that are named; the rest are one row."""
 
 
 def make_view(summary: Summary, ops: pl.DataFrame, *, top: int = 12) -> View:
@@ -25,7 +27,7 @@ def make_view(summary: Summary, ops: pl.DataFrame, *, top: int = 12) -> View:
         waterfall_section(summary),
         parts_section(ops, summary),
         ops_section(ops, summary, top),
-        collectives_section(ops),
+        collectives_section(ops, summary),
         memory_section(summary),
         flops_section(summary),
         xla_section(summary),
@@ -48,12 +50,8 @@ def provenance(summary: Summary, key: str) -> str | None:
 
 
 def _figure(summary: Summary, key: str, text: str) -> Figure:
-    return _marked(text, provenance(summary, key))
-
-
-def _marked(text: str, provenance: str | None) -> Figure:
-    """What is not known has no provenance."""
-    return Figure(text, None if text == UNKNOWN else provenance)
+    """``text`` with how it is known, which what is unknown is not."""
+    return Figure(text, None if text == UNKNOWN else provenance(summary, key))
 
 
 def _facts(summary: Summary) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
@@ -90,6 +88,18 @@ def _facts(summary: Summary) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
         sizes = f"{count(model['parameters'])} parameters, {count(model['active_parameters'])} active"
         batch = f"batch {_known(summary['global_batch'])}, sequence {_known(summary['seq_len'])}"
         facts.append(("model", (f"{model['name']}: {sizes}; {batch}",)))
+    timing, compiled = summary.get("timing") or {}, summary.get("compile") or {}
+    if timing.get("tracing_overhead") is not None:
+        facts.append(
+            (
+                "timing",
+                (
+                    f"compiled in {seconds(compiled.get('seconds'))}, first call {seconds(timing['first_call_s'])}; traced steps took",
+                    _figure(summary, "step_time_s", f"{1 + timing['tracing_overhead']:.3f}"),
+                    "× the untraced ones",
+                ),
+            )
+        )
     facts.append(("reading", (conventions(),)))
     return tuple(facts)
 
@@ -170,16 +180,16 @@ def waterfall_section(summary: Summary) -> Section:
 
 
 def time_column(ops: pl.DataFrame) -> tuple[str, str, pl.Expr]:
-    """Title, provenance and expression (seconds) of the best evidence of time that an op table has."""
-    for title, mark, name in (("time", "measured", "measured_time"), ("time", "predicted", "predicted_time")):
+    """Title, column (by whose provenance it goes) and expression (seconds) of the best evidence of time in ``ops``."""
+    for name in ("measured_time", "predicted_time"):
         if ops[name].is_not_null().any():
-            return title, mark, pl.col(name)
-    return "at least", "compiled", pl.max_horizontal("compute_time", "hbm_time", "link_time")
+            return "time", name, pl.col(name)
+    return "at least", "compute_time", pl.max_horizontal("compute_time", "hbm_time", "link_time")
 
 
 def parts_section(ops: pl.DataFrame, summary: Summary) -> Section:
     """Time and work by part of the model and phase of the step."""
-    title, mark, time = time_column(ops)
+    title, timed_by, time = time_column(ops)
     parts = (
         ops.with_columns(time=time)
         .group_by("part", "phase")
@@ -195,11 +205,11 @@ def parts_section(ops: pl.DataFrame, summary: Summary) -> Section:
         (
             row["part"] or "other",
             row["phase"] or "",
-            _marked(seconds(row["time"] if row["timed"] else None), mark),
+            _figure(summary, f"ops.{timed_by}", seconds(row["time"] if row["timed"] else None)),
             percent(row["time"] / total if total else None),
             Bar(row["time"] / total if total else 0.0, "part"),
-            _marked(count(row["flops"], "FLOP") + (" + unknown" if row["unknown"] else ""), "compiled"),
-            _marked(size(row["hbm_bytes_read"] + row["hbm_bytes_written"]), "compiled"),
+            _figure(summary, "ops.flops", count(row["flops"], "FLOP") + (" + unknown" if row["unknown"] else "")),
+            _figure(summary, "ops.hbm_bytes_read", size(row["hbm_bytes_read"] + row["hbm_bytes_written"])),
         )
         for row in parts.head(14).iter_rows(named=True)
     )
@@ -214,13 +224,13 @@ def parts_section(ops: pl.DataFrame, summary: Summary) -> Section:
 
 def ops_section(ops: pl.DataFrame, summary: Summary, top: int) -> Section:
     """The ops that take longest."""
-    title, mark, time = time_column(ops)
+    title, timed_by, time = time_column(ops)
     ordered = ops.with_columns(time=time).sort("time", descending=True, nulls_last=True)
     total = ordered["time"].sum()
     rows = tuple(
         (
             row["op"],
-            _marked(seconds(row["time"]), mark),
+            _figure(summary, f"ops.{timed_by}", seconds(row["time"])),
             percent(row["time"] / total if total and row["time"] is not None else None),
             count(row["executions"]),
             row["bound"] or "unknown",
@@ -249,9 +259,9 @@ def _source(place: str | None) -> str:
         return place
 
 
-def collectives_section(ops: pl.DataFrame) -> Section:
+def collectives_section(ops: pl.DataFrame, summary: Summary) -> Section:
     """Collective traffic by kind and mesh axis, per device and step."""
-    _, mark, time = time_column(ops)
+    _, timed_by, time = time_column(ops)
     sums = ("executions", "payload_bytes", "wire_bytes", "time", "exposed_time", "wait_time")
     groups = (
         ops.filter(pl.col("collective").is_not_null())
@@ -265,12 +275,12 @@ def collectives_section(ops: pl.DataFrame) -> Section:
             row["collective"],
             (row["mesh_axes"] or "unknown").replace(",", ", "),
             count(row["group_size"]),
-            _marked(count(row["executions"]), "measured" if mark == "measured" else "compiled"),
-            _marked(size(row["payload_bytes"]), "compiled"),
-            _marked(size(row["wire_bytes"]), "compiled"),
-            _marked(seconds(row["time"]), mark),
-            _marked(seconds(row["exposed_time"]), mark),
-            _marked(seconds(row["wait_time"]), mark),
+            _figure(summary, "ops.executions", count(row["executions"])),
+            _figure(summary, "ops.payload_bytes", size(row["payload_bytes"])),
+            _figure(summary, "ops.wire_bytes", size(row["wire_bytes"])),
+            _figure(summary, f"ops.{timed_by}", seconds(row["time"])),
+            _figure(summary, "ops.exposed_time", seconds(row["exposed_time"])),
+            _figure(summary, "ops.wait_time", seconds(row["wait_time"])),
         )
         for row in groups.iter_rows(named=True)
     )
@@ -285,7 +295,12 @@ def collectives_section(ops: pl.DataFrame) -> Section:
 def memory_section(summary: Summary) -> Section:
     """Bytes alive at the peak, by owner."""
     memory = summary["memory"] or {}
-    owners = sorted((memory.get("by_owner") or {}).items(), key=lambda item: -item[1])
+    by_size = sorted(
+        ((owner, held) for owner, held in (memory.get("by_owner") or {}).items() if held), key=lambda x: -x[1]
+    )
+    owners, small = by_size[:_OWNERS], by_size[_OWNERS:]
+    if small:
+        owners.append((f"{len(small)} smaller ones", sum(held for _, held in small)))
     peak, capacity = memory.get("peak_bytes"), memory.get("capacity_bytes")
     rows = tuple(
         (
@@ -295,7 +310,6 @@ def memory_section(summary: Summary) -> Section:
             Bar(held / peak if peak else 0.0, "part"),
         )
         for owner, held in owners
-        if held
     )
     fits = {True: "it fits", False: "it does not fit", None: "whether it fits is unknown"}[memory.get("fits")]
     notes = [f"peak {size(peak)} of {size(capacity)} a device: {fits}"] if peak is not None else []

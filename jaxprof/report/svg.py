@@ -34,8 +34,12 @@ def draw(timeline: Timeline, ops: pl.DataFrame) -> Drawing:
     drawn = devices[:LANES]
     origin, end = int(steps["start_ps"].min()), int(steps["end_ps"].max())  # type: ignore[arg-type]
     scale = (_WIDTH - _LEFT) / max(end - origin, 1)
-    pieces = _pieces(timeline.intervals.filter((pl.col("step") == step) & pl.col("device").is_in(drawn)), ops)
-    joined = _join(pieces, narrowest_ps=round(_NARROWEST / scale))
+    intervals = timeline.intervals.filter((pl.col("step") == step) & pl.col("device").is_in(drawn))
+    layers = [
+        _pieces(intervals.filter(beside), ops)
+        for beside in (pl.col("stream") == "async", pl.col("stream") != "async")  # what runs beside is drawn beneath
+    ]
+    joined = pl.concat(_join(pieces, narrowest_ps=round(_NARROWEST / scale)) for pieces in layers)
     lane = {device: index for index, device in enumerate(drawn)}
     height = len(drawn) * (_LANE + _GAP) + _AXIS
     parts = [f'<svg class="timeline" viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="timeline of one step">']
@@ -58,7 +62,7 @@ def draw(timeline: Timeline, ops: pl.DataFrame) -> Drawing:
     parts.append("</svg>")
     total = timeline.steps["step"].n_unique()
     note = f"step {step} of {total} traced ones, the one of median length; {len(drawn)} of {len(devices)} devices"
-    if joined.height < pieces.height:
+    if joined.height < sum(pieces.height for pieces in layers):
         shortest = seconds(_NARROWEST / scale / 1e12)
         note += f"; intervals shorter than {shortest} are joined with neighbours of their kind"
     return Drawing("".join(parts), note)
@@ -71,8 +75,9 @@ def _typical_step(steps: pl.DataFrame) -> int:
 
 def _pieces(intervals: pl.DataFrame, ops: pl.DataFrame) -> pl.DataFrame:
     """(device, kind, name, start_ps, end_ps), a collective's wait apart from its transfer; sorted."""
-    bounds = ops.select("program", "op", "bound").unique(["program", "op"])
-    known = intervals.filter(pl.col("stream") != "async").join(bounds, on=["program", "op"], how="left")
+    names = pl.concat_list("op", pl.col("trace_names").str.split(",").fill_null([]))
+    bounds = ops.select("program", "bound", op=names).explode("op").unique(["program", "op"])
+    known = intervals.join(bounds, on=["program", "op"], how="left")
     moved = known.select(
         "device",
         kind=pl.when(pl.col("stream") == "host")

@@ -6,8 +6,8 @@ TPU's style (XProf fills nothing but the trace viewer from other styles), with o
 - plane statistics: the peaks that the report uses,
 - line ``Steps``: a marker per step, from its first op to the next step's first,
 - line ``XLA Modules``: each program's extent in each step,
-- line ``XLA Ops``: the in-order ops, nested, so that self times come out as the op table has them,
-- line ``Async XLA Ops``: ops that run beside those; XProf draws them and counts them nowhere,
+- lines ``XLA Ops``: the ops, laid out so that XProf finds the op table's self times and executions (one line, and
+  further ones for what runs beside it on the same device),
 - lines ``Collective waits`` and ``Host``: drawn only.
 
 The compiled module stands in ``/host:metadata`` for the memory and graph viewers.
@@ -27,6 +27,7 @@ import polars as pl
 from jaxprof.hlo.program import Program
 from jaxprof.proto.schema import build_messages
 from jaxprof.proto.xplane import XSpace
+from jaxprof.report.nesting import nest
 from jaxprof.trace.timeline import Timeline
 
 PROGRAM_ID = 1
@@ -67,7 +68,7 @@ def write_xspace(
     space = XSpace(hostnames=[hostname])
     _write_module(_Plane(space, 0, "/host:metadata"), program)
     expressions = hlo_expressions(hlo_text) if hlo_text else {}
-    rows = {(row["program"], row["op"]): row for row in ops.iter_rows(named=True)}
+    rows = _rows_by_trace_name(ops)
     devices = timeline.steps["device"].unique().sort().to_list()
     for device in devices:
         plane = _Plane(space, device + 1, f"/device:TPU:{device}")
@@ -93,6 +94,15 @@ def hlo_expressions(text: str) -> dict[str, str]:
         if equals and line.startswith(" "):
             expressions[name.removeprefix("%")] = stripped.split(", metadata={")[0].split(", backend_config=")[0]
     return expressions
+
+
+def _rows_by_trace_name(ops: pl.DataFrame) -> dict[tuple[str, str], dict[str, Any]]:
+    """The op table's rows by program and by each name that a trace has for the op."""
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for row in ops.iter_rows(named=True):
+        for name in (row["op"], *(row["trace_names"] or "").split(",")):
+            rows[row["program"], name] = row
+    return rows
 
 
 class _Plane:
@@ -210,28 +220,23 @@ def _write_device(
     def number(program: str, op: str) -> int:
         key = (program, op)
         if key not in numbers:
-            numbers[key] = _op_event(plane, op, rows.get(key), expressions.get(op), symbol=len(numbers) + 1)
+            row = rows.get(key)
+            name = op if row is None else row["op"]
+            numbers[key] = _op_event(plane, name, row, expressions.get(name), symbol=len(numbers) + 1)
         return numbers[key]
 
-    by_stream = {stream: intervals.filter(pl.col("stream") == stream) for stream in ("ops", "async", "host")}
-    gap = plane.event("gap inside an op", "", {"program_id": PROGRAM_ID, "symbol_id": _GAP})
-    plane.line(
-        "XLA Ops",
-        (
-            (gap if op is None else number(program, op), start, end, step)
-            for program, op, start, end, step in nest(by_stream["ops"]).iter_rows()
-        ),
-    )
-    for title, stream in (("Async XLA Ops", "async"), ("Host", "host")):
+    gap = plane.event("not this op's own", "", {"program_id": PROGRAM_ID, "symbol_id": _GAP})
+    lanes = nest(intervals.filter(pl.col("stream") != "host"))
+    for lane in reversed(lanes):  # XProf takes a step's breakdown from the last line of this name
         plane.line(
-            title,
+            "XLA Ops",
             (
-                (number(program, op), start, end, step)
-                for program, op, start, end, step in by_stream[stream]
-                .select("program", "op", "start_ps", "end_ps", "step")
-                .iter_rows()
+                (gap if event.op is None else number(event.program, event.op), event.start_ps, event.end_ps, event.step)
+                for event in lane
             ),
         )
+    host = intervals.filter(pl.col("stream") == "host").select("program", "op", "start_ps", "end_ps", "step")
+    plane.line("Host", ((number(program, op), start, end, step) for program, op, start, end, step in host.iter_rows()))
     waits = intervals.filter(pl.col("wait_ps") > 0).select("op", "start_ps", "wait_ps", "step")
     plane.line(
         "Collective waits",
@@ -286,37 +291,6 @@ def _framework_op(scope: str | None) -> str | None:
         return None
     last = scope.rpartition("/")[2]
     return f"{scope}:{last}" if re.fullmatch("[a-z_][a-z0-9_]*", last) and ":" not in scope else scope
-
-
-def nest(intervals: pl.DataFrame) -> pl.DataFrame:
-    """Events (program, op, start_ps, end_ps, step) of an in-order stream, an op's parent before it.
-
-    An op that others interrupt has several rows in the timeline and one event here, from its first start to its last
-    end: XProf takes what is nested in it away again, and so finds its self time and its number of executions. Time in
-    between that belongs to no op becomes an event whose op is null, for XProf to take away as well.
-    """
-    whole = (
-        intervals.group_by("program", "op", "step", "occurrence", maintain_order=True)
-        .agg(pl.col("start_ps").min(), pl.col("end_ps").max(), rows=pl.len())
-        .select("program", "op", "start_ps", "end_ps", "step", "rows")
-    )
-    spans = whole.filter(pl.col("rows") > 1)
-    events = whole.drop("rows")
-    if not spans.is_empty():
-        ordered = intervals.sort("start_ps").select(
-            start_ps=pl.col("end_ps").cum_max(), end_ps=pl.col("start_ps").shift(-1), step=pl.col("step")
-        )
-        gaps = ordered.filter(pl.col("end_ps") > pl.col("start_ps"))
-        inside = gaps.join_where(
-            spans.select(span_start="start_ps", span_end="end_ps"),
-            pl.col("start_ps") >= pl.col("span_start"),
-            pl.col("end_ps") <= pl.col("span_end"),
-        )
-        inside = inside.select("start_ps", "end_ps", "step").unique()
-        events = pl.concat([events, inside], how="diagonal")
-    return events.sort(["start_ps", "end_ps"], descending=[False, True]).select(
-        "program", "op", "start_ps", "end_ps", "step"
-    )
 
 
 def tensorboard_command(run: Path, *, port: int = 6006, host: str = "localhost") -> list[str]:

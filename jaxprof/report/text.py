@@ -33,8 +33,7 @@ def count(value: float | None, unit: str = "") -> str:
     if value is None:
         return UNKNOWN
     if abs(value) < 1000:
-        number = f"{value:.0f}" if value == round(value) else f"{value:.2f}"
-        return f"{number} {unit}".rstrip()
+        return f"{value:.0f} {unit}".rstrip() if value == round(value) else _scaled(value, ((1, unit),)).rstrip()
     scales = tuple((10.0**power, prefix + unit) for power, prefix in zip((18, 15, 12, 9, 6, 3), "EPTGMk", strict=True))
     return _scaled(value, scales)
 

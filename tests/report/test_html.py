@@ -101,7 +101,10 @@ def test_many_devices_and_narrow_ops_are_limited_and_said() -> None:
     steps = pl.DataFrame(
         {"device": range(devices), "step": 0, "start_ps": 0, "end_ps": count * 1000, "busy_end_ps": count * 1000}
     )
-    ops = pl.DataFrame({"program": ["m"], "op": ["a"], "bound": ["hbm"]})
+    ops = pl.DataFrame(
+        {"program": ["m"], "op": ["a"], "bound": ["hbm"], "trace_names": [None]},
+        schema_overrides={"trace_names": pl.String},
+    )
     drawing = draw(Timeline(evidence="measured", intervals=intervals, steps=steps), ops)
     assert "16 of 20 devices" in drawing.note and "are joined" in drawing.note
     assert drawing.svg.count('class="hbm"') == 16  # no gap is wide enough to see

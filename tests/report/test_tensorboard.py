@@ -12,8 +12,8 @@ import pytest
 
 from jaxprof.proto.xplane import XSpace
 from jaxprof.report.report import Report
-from jaxprof.report.tensorboard import hlo_expressions, nest, tensorboard_command, write_xspace
-from jaxprof.trace.timeline import INTERVALS, Timeline
+from jaxprof.report.tensorboard import hlo_expressions, tensorboard_command, write_xspace
+from jaxprof.trace.timeline import Timeline
 
 convert = pytest.importorskip("xprof.convert.raw_to_tool_data", reason="XProf is not installed")
 MODULE = "jit_step(1)"
@@ -40,7 +40,7 @@ def tool(log_directory: Path) -> Tool:
     return data
 
 
-def rows(table: dict[str, Any]) -> list[dict[str, Any]]:
+def rows_of(table: dict[str, Any]) -> list[dict[str, Any]]:
     """A chart table as a list of dicts."""
     columns = [column["id"] for column in table["cols"]]
     return [dict(zip(columns, (cell["v"] for cell in row["c"]), strict=True)) for row in table["rows"]]
@@ -59,7 +59,7 @@ def per_device_and_step(report: Report) -> int:
 
 
 def test_hlo_stats_has_our_self_times_and_executions(tool: Tool, report: Report) -> None:
-    theirs = {row["hlo_op_name"]: row for row in rows(table(tool("hlo_stats"), "hlo_op_name"))}
+    theirs = {row["hlo_op_name"]: row for row in rows_of(table(tool("hlo_stats"), "hlo_op_name"))}
     assert theirs.keys() == set(report.ops["op"])
     runs = per_device_and_step(report)
     for ours in report.ops.iter_rows(named=True):
@@ -71,14 +71,14 @@ def test_hlo_stats_has_our_self_times_and_executions(tool: Tool, report: Report)
 def test_an_interrupted_loop_is_one_execution_with_its_self_time(tool: Tool, report: Report) -> None:
     """The loop has two rows a step in the timeline, and gaps that belong to nobody between its body's ops."""
     [loop, *_] = [
-        row for row in rows(table(tool("hlo_stats"), "hlo_op_name")) if row["hlo_op_name"].startswith("while")
+        row for row in rows_of(table(tool("hlo_stats"), "hlo_op_name")) if row["hlo_op_name"].startswith("while")
     ]
     assert loop["occurrences"] == per_device_and_step(report)
     assert loop["avg_self_time"] == pytest.approx(1.75 + 2 * 0.01 * 3.5, rel=1e-6)  # µs: both rows, mean device
 
 
 def test_hlo_stats_has_our_flops_and_bytes(tool: Tool, report: Report) -> None:
-    theirs = {row["hlo_op_name"]: row for row in rows(table(tool("hlo_stats"), "hlo_op_name"))}
+    theirs = {row["hlo_op_name"]: row for row in rows_of(table(tool("hlo_stats"), "hlo_op_name"))}
     dot = report.ops.filter(pl.col("flops") > 0).row(0, named=True)
     row = theirs[dot["op"]]
     seconds = dot["measured_time"]
@@ -94,7 +94,7 @@ def test_step_time_is_that_of_the_slowest_device(tool: Tool, report: Report) -> 
     lengths = pl.col("end_ps") - pl.col("start_ps")
     slowest = report.timeline.steps.group_by("step").agg(lengths.max().alias("ps")).sort("step")["ps"].to_list()
     table_of_steps = table(tool("overview_page"), "stepnum")
-    theirs = [row["tcComputeTimeMs"] + row["tcIdleTimeMs"] for row in rows(table_of_steps)]
+    theirs = [row["tcComputeTimeMs"] + row["tcIdleTimeMs"] for row in rows_of(table_of_steps)]
     assert theirs == pytest.approx([ps / 1e9 for ps in slowest], rel=0.01)
     assert float(table_of_steps["p"]["steptime_ms_average"]) == pytest.approx(sum(slowest) / 3e9, abs=0.0051)
 
@@ -116,7 +116,7 @@ def test_roofline_has_our_peaks_and_every_op(tool: Tool, report: Report) -> None
     page = table(tool("roofline_model"), "hbm_operational_intensity")
     assert float(page["p"]["peak_flop_rate"]) == pytest.approx(40.0)
     assert float(page["p"]["peak_hbm_bw"]) == pytest.approx(2.5e9 / 2**30, rel=1e-3)
-    assert {row["operation"] for row in rows(page)} >= set(report.ops["op"])
+    assert {row["operation"] for row in rows_of(page)} >= set(report.ops["op"])
 
 
 def test_memory_viewer_has_the_buffers(tool: Tool) -> None:
@@ -165,22 +165,35 @@ def test_integers_are_int64_and_no_op_is_the_root(report: Report) -> None:
         for event in plane.event_metadata.values():
             assert all(stat.WhichOneof("value") != "uint64_value" for stat in event.stats)
             symbols = [stat.int64_value for stat in event.stats if names[stat.metadata_id] == "symbol_id"]
-            assert symbols != [0] or event.name == "gap inside an op"
+            assert symbols != [0] or event.name == "not this op's own"
 
 
-def test_nest_marks_only_nobodys_time_inside_an_op() -> None:
-    rows = [("loop", 0, 10, 0), ("a", 10, 30, 0), ("a", 35, 50, 1), ("loop", 50, 60, 0), ("b", 70, 80, 0)]
+def test_ops_that_overlap_on_a_device_keep_their_times(report: Report, tmp_path: Path) -> None:
+    """On a CPU mesh a collective waits beside other ops, and some ops begin before another one has ended."""
+    assert report.timeline is not None
+    first, second, third, fourth = report.ops.filter(pl.col("flops").is_not_null())["op"][:4]
+    rows = [
+        (first, "ops", 0, 0, 40), (first, "ops", 0, 60, 80),  # crosses the second one
+        (second, "ops", 0, 40, 60), (second, "ops", 0, 80, 90),
+        (third, "async", 0, 10, 95),  # lies over both
+        (fourth, "ops", 0, 92, 99), (fourth, "ops", 1, 99, 99),
+    ]  # fmt: skip
     frame = pl.DataFrame(
         [
-            {"device": 0, "step": 0, "program": "m", "op": op, "start_ps": start, "end_ps": end, "wait_ps": 0,
-             "stream": "ops", "occurrence": occurrence}
-            for op, start, end, occurrence in rows
+            {"device": 0, "step": 0, "program": "jit_step", "op": op, "start_ps": start * 10**6, "end_ps": end * 10**6,
+             "wait_ps": 0, "stream": stream, "occurrence": occurrence}
+            for op, stream, occurrence, start, end in rows
         ],
-        schema={**INTERVALS, "occurrence": pl.Int32()},
+        schema=report.timeline.intervals.schema,
     )  # fmt: skip
-    assert nest(frame).select("op", "start_ps", "end_ps").rows() == [
-        ("loop", 0, 60), ("a", 10, 30), (None, 30, 35), ("a", 35, 50), ("b", 70, 80),
-    ]  # fmt: skip
+    steps = report.timeline.steps.filter((pl.col("device") == 0) & (pl.col("step") == 0))
+    timeline = Timeline(evidence="measured", intervals=frame, steps=steps)
+    path = tmp_path / "host.xplane.pb"
+    path.write_bytes(write_xspace(report.program, timeline, report.ops, report.summary))
+    found, _ = convert.xspace_to_tool_data([str(path)], "hlo_stats", {})
+    theirs = {row["hlo_op_name"]: row for row in rows_of(table(found, "hlo_op_name"))}
+    times = {op: (row["total_self_time"], row["occurrences"]) for op, row in theirs.items()}
+    assert times == {first: (60, 1), second: (30, 1), third: (85, 1), fourth: (7, 2)}
 
 
 def test_expressions_come_from_the_text_by_name(compiled: Any, report: Report) -> None:

@@ -22,6 +22,7 @@ from jaxprof.report.text import UNKNOWN, count, percent, printable, seconds, sho
         (count, 0, "0"),
         (count, 999, "999"),
         (count, 2.5, "2.50"),
+        (count, 684.76, "685"),
         (count, 391_378_894_848, "391 G"),
         (percent, 0.0, "0.0 %"),
         (percent, 0.404, "40.4 %"),
