@@ -88,20 +88,22 @@ def _facts(summary: Summary) -> tuple[tuple[str, tuple[Cell, ...]], ...]:
         sizes = f"{count(model['parameters'])} parameters, {count(model['active_parameters'])} active"
         batch = f"batch {_known(summary['global_batch'])}, sequence {_known(summary['seq_len'])}"
         facts.append(("model", (f"{model['name']}: {sizes}; {batch}",)))
-    timing, compiled = summary.get("timing") or {}, summary.get("compile") or {}
-    if timing.get("tracing_overhead") is not None:
-        facts.append(
-            (
-                "timing",
-                (
-                    f"compiled in {seconds(compiled.get('seconds'))}, first call {seconds(timing['first_call_s'])}; traced steps took",
-                    _figure(summary, "step_time_s", f"{1 + timing['tracing_overhead']:.3f}"),
-                    "× the untraced ones",
-                ),
-            )
-        )
+    if (summary.get("timing") or {}).get("tracing_overhead") is not None:
+        facts.append(("timing", _timing(summary)))
     facts.append(("reading", (conventions(),)))
     return tuple(facts)
+
+
+def _timing(summary: Summary) -> tuple[Cell, ...]:
+    """What stands beside the step time: compilation, the first call, and what tracing costs."""
+    timing, compiled = summary["timing"], summary["compile"]
+    cached = " (from JAX's cache)" if compiled["cached"] else ""
+    return (
+        f"compiled in {seconds(compiled['seconds'])}{cached}, first call {seconds(timing['first_call_s'])};",
+        "traced steps took",
+        _figure(summary, "step_time_s", f"{1 + timing['tracing_overhead']:.3f}"),
+        "× the untraced ones",
+    )
 
 
 def _known(value: Any) -> str:
