@@ -25,7 +25,7 @@ from jaxprof.measure.calibrate import calibrate
 from jaxprof.measure.run import measure
 from jaxprof.report.report import Report
 from jaxprof.report.text import size
-from jaxprof.trace.read import read_timeline
+from jaxprof.trace.read import UnreadDevices, read_timeline
 from jaxprof.workloads.build import build_workload
 from jaxprof.workloads.mesh import build_mesh
 
@@ -57,9 +57,13 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
     measurement = measure(executable, workload, config.measure, progress=say)
 
     timeline = None
+    unread: tuple[str, ...] = ()
     if measurement.xspace is not None:
         say("reading the trace")
-        timeline = read_timeline(measurement.xspace, {costs.module: costs}, num_devices=program.num_devices)
+        try:
+            timeline = read_timeline(measurement.xspace, {costs.module: costs}, num_devices=program.num_devices)
+        except UnreadDevices as error:
+            unread = (f"times per op are unknown: {error}; it is kept in the run's trace/ folder",)
 
     say("attributing")
     analysis = analyze(
@@ -70,7 +74,7 @@ def profile(config: RunConfig, *, progress: Progress | None = None) -> Report:
         timeline=timeline,
         timing=measurement.timing,
         memory=memory,
-        warnings=(*device_warnings, *measurement.notes, *findings(program, module, costs)),
+        warnings=(*unread, *device_warnings, *measurement.notes, *findings(program, module, costs)),
     )
     return Report(
         analysis=analysis,

@@ -102,10 +102,10 @@ def summarize(joined: Joined) -> dict[str, Any]:
 
 
 def _evidence(joined: Joined) -> str:
-    """A timeline without untraced timing is somebody else's trace."""
+    """A timeline without untraced timing is somebody else's trace; timing alone is a run whose trace was not read."""
     if joined.evidence == "measured" and joined.timing is None:
         return "trace"
-    return joined.evidence or "compiled"
+    return joined.evidence or ("measured" if joined.timing is not None else "compiled")
 
 
 def _model(model: ModelFacts | None) -> dict[str, Any]:

@@ -42,6 +42,13 @@ def verdict(summary: Mapping[str, Any], ops: pl.DataFrame, breakdown: pl.DataFra
 
 def _without_times(summary: Mapping[str, Any]) -> str:
     bounds = summary["step_time_bounds_s"]
+    if summary["step_time_s"] is not None:
+        least = (
+            ""
+            if bounds is None
+            else f", {summary['step_time_s'] / bounds[0]:.1f} times what its program needs at least"
+        )
+        return f"A step takes {_time(summary['step_time_s'])}{least}; where the time goes is unknown without its trace."
     if bounds is None:
         return "Nothing was run and no peaks are known: these are the compiled program's costs, without times."
     low, high = bounds

@@ -36,7 +36,7 @@ th button{all:unset;cursor:pointer}th button:hover,th button:focus-visible{color
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}
 .bar{height:12px;min-width:110px;margin-top:4px;background:var(--lane);border-radius:2px;overflow:hidden}
 .bar i{display:block;height:100%;min-width:1px}
-.compute{background:var(--compute);fill:var(--compute)}.hbm,.part{background:var(--hbm);fill:var(--hbm)}
+.compute,.ideal{background:var(--compute);fill:var(--compute)}.hbm,.part{background:var(--hbm);fill:var(--hbm)}
 .transfer{background:var(--transfer);fill:var(--transfer)}.wait{background:var(--wait);fill:var(--wait)}
 .host{background:var(--host);fill:var(--host)}.idle{background:var(--idle);fill:var(--idle)}
 .loss{background:var(--loss);fill:var(--loss)}.other{background:var(--other);fill:var(--other)}

@@ -112,7 +112,6 @@ class _Plane:
         self.proto = space.planes.add(id=plane_id, name=name)
         self._stats: dict[str, int] = {}
         self._events: dict[tuple[str, str], int] = {}
-        self._lines = 0
         self.stat("group_id")  # XProf expects this name on every plane, used or not
 
     def stat(self, name: str) -> int:
@@ -148,13 +147,12 @@ class _Plane:
             self.set_stats(metadata, stats or {})
         return self._events[key]
 
-    def line(self, name: str, events: Iterable[tuple[int, int, int, int]]) -> None:
-        """A line of (event metadata, start_ps, end_ps, step), in order; left out where empty."""
+    def line(self, place: int, name: str, events: Iterable[tuple[int, int, int, int]], *, shown_as: str = "") -> None:
+        """A line of (event metadata, start_ps, end_ps, step), in order, drawn at ``place``; left out where empty."""
         events = list(events)
         if not events:
             return
-        self._lines += 1
-        line = self.proto.lines.add(id=self._lines, display_id=self._lines, name=name)
+        line = self.proto.lines.add(id=place, display_id=place, name=name, display_name=shown_as)
         origin_ns = min(start for _, start, _, _ in events) // 1000
         line.timestamp_ns = origin_ns
         group = self.stat("group_id")
@@ -197,6 +195,7 @@ def _write_device(
     expressions: Mapping[str, str],
 ) -> None:
     plane.line(
+        1,
         "Steps",
         (
             (plane.event(str(step), str(step)), start, end, step)
@@ -207,6 +206,7 @@ def _write_device(
         pl.col("start_ps").min(), pl.col("end_ps").max()
     )
     plane.line(
+        2,
         "XLA Modules",
         (
             (plane.event(f"{program}({PROGRAM_ID})", program, {"program_id": PROGRAM_ID}), start, end, step)
@@ -227,18 +227,24 @@ def _write_device(
 
     gap = plane.event("not this op's own", "", {"program_id": PROGRAM_ID, "symbol_id": _GAP})
     lanes = nest(intervals.filter(pl.col("stream") != "host"))
-    for lane in reversed(lanes):  # XProf takes a step's breakdown from the last line of this name
+    for place, lane in reversed(list(enumerate(lanes, 3))):  # XProf breaks a step down by the last line of this name
         plane.line(
+            place,
             "XLA Ops",
             (
                 (gap if event.op is None else number(event.program, event.op), event.start_ps, event.end_ps, event.step)
                 for event in lane
             ),
+            shown_as="XLA Ops" if lane is lanes[0] else "beside them",
         )
+    last = 3 + len(lanes)
     host = intervals.filter(pl.col("stream") == "host").select("program", "op", "start_ps", "end_ps", "step")
-    plane.line("Host", ((number(program, op), start, end, step) for program, op, start, end, step in host.iter_rows()))
+    plane.line(
+        last, "Host", ((number(program, op), start, end, step) for program, op, start, end, step in host.iter_rows())
+    )
     waits = intervals.filter(pl.col("wait_ps") > 0).select("op", "start_ps", "wait_ps", "step")
     plane.line(
+        last + 1,
         "Collective waits",
         ((plane.event(f"wait for {op}"), start, start + wait, step) for op, start, wait, step in waits.iter_rows()),
     )
